@@ -12,7 +12,7 @@
 #include "collectives/stream.h"
 #include "models/ops/narrow_types.h"
 #include "parallel/data/bucket.h"
-#include "parallel/exchange/compressed_sum.h"
+#include "parallel/data/compressed.h"
 #include "parallel/plan/algorithms.h"
 #include "parallel/rank/first_weights.h"
 #include "parallel/rank/gradient_exchange.h"
@@ -32,20 +32,6 @@ Count largest_count(const std::vector<Bucket>& buckets) {
   Count largest = 0;
   for (const Bucket& bucket : buckets) largest = std::max(largest, bucket.count);
   return largest;
-}
-
-std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
-                                               const std::vector<Bucket>& buckets) {
-  std::vector<ExchangedBucket> all;
-  for (const Bucket& bucket : buckets) {
-    ExchangedBucket& exchanged = all.emplace_back();
-    exchanged.range = {bucket.offset, bucket.count};
-    for (int i = bucket.first; i <= bucket.last; ++i) {
-      exchanged.parameters.push_back(parameters.list()[static_cast<std::size_t>(i)]);
-      exchanged.parameters.back().offset -= bucket.offset;
-    }
-  }
-  return all;
 }
 
 class Ddp final : public DataParallel {
@@ -208,34 +194,6 @@ std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& repli
 
 namespace {
 
-// The traffic of compressed buckets, and the memory that compressing takes.
-void compress_buckets(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
-                      const Parameters& parameters, const std::vector<Bucket>& buckets,
-                      Moment moment) {
-  const ExchangeMethod method = exchange_from_text(plan.options.exchange);
-  const DType dtype = plan.options.dtype, type = statistics_type(dtype);
-  const std::vector<ExchangedBucket> exchanged = exchanged_buckets(parameters, buckets);
-  Traffic sum;
-  Count scratch = 0;
-  for (const ExchangedBucket& bucket : exchanged) {
-    sum += exchange_traffic(method, type, bucket, replicas.copies, replicas.copy);
-    scratch = std::max(
-        scratch, exchange_scratch_bytes(method, type, bucket, replicas.copies, replicas.copy));
-  }
-  terms.bytes_formula = exchange_formula(method);
-  terms.messages_formula = plan.options.exchange + " messages * buckets";
-  terms.send("gradients", sum, 1, terms.bytes_formula);
-  terms.hold(
-      {.use = MemoryUse::communication,
-       .bytes = exchange_memory_bytes(method, type, exchanged, replicas.copies, replicas.copy) +
-                (type == dtype ? 0 : largest_count(buckets) * element_bytes(type)),
-       .formula = "what " + method.name + " keeps"});
-  terms.hold({.use = MemoryUse::communication,
-              .bytes = scratch,
-              .exact = scratch == 0 || !plan.options.overlap,
-              .moment = moment});
-}
-
 // Adds the traffic of all buckets, unless it is unknown.
 void send_buckets(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
                   const std::vector<Bucket>& buckets, const ReplicaFacts& facts) {
@@ -290,7 +248,7 @@ Terms ddp_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters
   if (replicas.copies == 1) return terms;
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
   if (compresses(plan)) {
-    compress_buckets(terms, plan, replicas, parameters, buckets, moment);
+    add_compressed(terms, plan, replicas, exchanged_buckets(parameters, buckets), moment);
     return terms;
   }
   send_buckets(terms, plan, replicas, buckets, facts);

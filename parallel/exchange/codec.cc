@@ -110,11 +110,13 @@ class Int8 final : public Codec<T> {
   }
 };
 
-// The power of two by which the largest of a block, divided, has e4m3's largest exponent, 8. Stored as
-// E8M0: the exponent plus 127.
+// The smallest power of two by which the largest of a block, divided, is at most e4m3's largest number.
+// Stored as E8M0: the exponent plus 127. A block of zeros has the smallest one.
 int shared_exponent(double largest) {
+  constexpr double most = 448;  // 1.75 * 2^8
   if (largest == 0) return -127;
-  return std::clamp(std::ilogb(largest) - 8, -127, 127);
+  const int exponent = std::ilogb(largest) - 8;
+  return std::clamp(std::ldexp(largest, -exponent) > most ? exponent + 1 : exponent, -127, 127);
 }
 
 template <typename T>

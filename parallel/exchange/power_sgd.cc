@@ -55,11 +55,8 @@ class PowerSgd final : public CompressedSum {
       most_p_ = std::max(most_p_, state.layout.p);
       most_others_ = std::max(most_others_, state.layout.others);
       if (!device.stores()) continue;
-      // The same on all ranks.
-      const std::span<T> start = view(state.q, state.layout.q);
-      for (std::size_t i = 0; i < start.size(); ++i)
-        start[i] = static_cast<T>(random_normal(
-            random_seed, static_cast<std::int64_t>(states_.size()), static_cast<std::int64_t>(i)));
+      for (const Narrowed& matrix : state.layout.matrices)
+        for (Count r = 0; r < rank; ++r) begin_column(matrix, r, view(state.q, state.layout.q));
     }
     p_ = comm.scratch({.dtype = dtype_of<T>(), .device = &device}, most_p_);
     others_ = comm.scratch({.dtype = dtype_of<T>(), .device = &device}, most_others_);
@@ -84,8 +81,11 @@ class PowerSgd final : public CompressedSum {
         multiply_transposed(matrix, all, host_span<T>(p), host_span<T>(q));
       }
     sum(comm, q);
-    if (has_data)
+    if (has_data) {
       end(layout, all, kept, host_span<T>(others), host_span<T>(p), host_span<T>(q), comm.size());
+      for (const Narrowed& matrix : layout.matrices)
+        begin_lost_columns(matrix, host_span<T>(p), host_span<T>(q));
+    }
     comm.announce(Operation::all_reduce, gradients, gradients);
   }
 
@@ -131,22 +131,41 @@ class PowerSgd final : public CompressedSum {
       }
   }
 
-  // Gram-Schmidt, column by column.
+  static T norm_of(std::span<const T> x) {
+    T squares = 0;
+    for (const T each : x) squares += each * each;
+    return std::sqrt(squares);
+  }
+
+  // Gram-Schmidt, column by column. A column that depends on those before it becomes zero.
   void orthonormalize(const Narrowed& matrix, std::span<T> p) const {
-    constexpr T tiny = static_cast<T>(1e-8);
+    constexpr T nothing = sizeof(T) == 8 ? static_cast<T>(1e-10) : static_cast<T>(1e-5);
     for (Count r = 0; r < rank_; ++r) {
       const std::span<T> column = p.subspan(at(matrix.p_at + r * matrix.m), at(matrix.m));
+      const T whole = norm_of(column);
       for (Count s = 0; s < r; ++s) {
         const std::span<const T> before = p.subspan(at(matrix.p_at + s * matrix.m), at(matrix.m));
         T product = 0;
         for (std::size_t i = 0; i < column.size(); ++i) product += column[i] * before[i];
         for (std::size_t i = 0; i < column.size(); ++i) column[i] -= product * before[i];
       }
-      T squares = 0;
-      for (const T x : column) squares += x * x;
-      const T norm = std::sqrt(squares) + tiny;
-      for (T& x : column) x /= norm;
+      const T norm = norm_of(column);
+      const T factor = norm > nothing * whole ? T{1} / norm : T{0};
+      for (T& x : column) x *= factor;
     }
+  }
+
+  // Random numbers for column r of a matrix's Q, the same on all ranks.
+  void begin_column(const Narrowed& matrix, Count r, std::span<T> q) const {
+    for (Count j = 0; j < matrix.q; ++j)
+      q[at(matrix.q_at + r * matrix.q + j)] =
+          static_cast<T>(random_normal(random_seed, matrix.q_at + r, j));
+  }
+  // A column of zeros would stay so for ever: it begins anew.
+  void begin_lost_columns(const Narrowed& matrix, std::span<const T> p, std::span<T> q) const {
+    for (Count r = 0; r < rank_; ++r)
+      if (norm_of(p.subspan(at(matrix.p_at + r * matrix.m), at(matrix.m))) == 0)
+        begin_column(matrix, r, q);
   }
 
   // Q = M^T P

@@ -127,40 +127,6 @@ void check_batch(const Plan& plan) {
                   least));
 }
 
-// A group of one rank would keep everything, and one of all ranks would save nothing.
-void check_resharding(const Plan& plan) {
-  const std::string& text = plan.options.reshard_after_forward;
-  if (text == "yes" || text == "no") return;
-  const int ranks = plan.group_ranks();
-  require(ranks > 0, fmt::format("--reshard-after-forward {}", text),
-          "choose yes, no or a number of ranks");
-  if (plan.zero_stage() < 3 || plan.length(pp) > 1) return;
-  require(ranks > 1 && ranks < plan.shards() && plan.shards() % ranks == 0,
-          fmt::format("--reshard-after-forward {} with shards on {} ranks", ranks, plan.shards()),
-          "use yes, or a group size that divides the ranks and is larger than 1 and smaller than "
-          "all of them");
-}
-
-void check_data(const Plan& plan) {
-  const TrainOptions& o = plan.options;
-  check_resharding(plan);
-  require(plan.zero_stage() == 0 || plan.copies() % o.replicas == 0,
-          fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
-                      plan.copies()),
-          "use a number that divides the ranks");
-  require(o.offload != "parameters" || plan.zero_stage() == 3 || plan.zero_stage() == 0,
-          fmt::format("--offload parameters with ZeRO stage {}, which holds all parameters whole",
-                      plan.zero_stage()),
-          "use stage 3 or train fsdp, or --offload optimizer");
-  require(!o.offload_to.empty(), "--offload-to is empty", "use memory, or name a file");
-  constexpr int block = 4096;
-  require(o.offload_group % block == 0, fmt::format("--offload-group {}", o.offload_group),
-          fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
-  require(is_trainable(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
-          "choose f64, f32, bf16 or f16");
-  check_algorithms(plan);
-}
-
 void check_run(const TrainOptions& o, int ranks) {
   for (const auto& [rank, factor] : o.slow_ranks) {
     require(rank >= 0 && rank < ranks, fmt::format("--slow-rank {} of {} ranks", rank, ranks),
@@ -237,7 +203,6 @@ void fill_in(Plan& plan) {
   o.loss_scaling = loss_scaling(o);
   o.initial_loss_scale = scaler.scale();
   o.loss_scale_window = scaler.window();
-  if (o.exchange == "bf16") o.reduce_dtype = DType::bf16;
   if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
   if (!o.dropout) o.dropout = dropout_of(plan.model);
   if (plan.has_servers()) return;
@@ -289,12 +254,12 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
           fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
                       plan.model.context),
           "use no more tokens than the model's context");
+  complete_exchange(plan);
   fill_in(plan);
   check_context(plan);
   check_split(plan.model, plan.tokens_of_sequence() / plan.length(cp), plan.split(0));
   check_data(plan);
   check_optimizer(plan);
-  check_exchange(plan, options);
   check_experts(plan);
   return plan;
 }

@@ -19,8 +19,9 @@ void check_balance_level(const Plan& plan);
 // A rule that steps whole matrices needs their states and gradients on the ranks that compute.
 void check_optimizer(const Plan& plan);
 
-// Compressed gradients keep what rounding took away on the ranks that hold all of them. `given`: before
-// defaults were filled in.
-void check_exchange(const Plan& plan, const TrainOptions& given);
+// How replicas shard, offload and exchange.
+void check_data(const Plan& plan);
+// How they compress gradients; fills in the type that bf16 stands for.
+void complete_exchange(Plan& plan);
 
 }  // namespace lockstep

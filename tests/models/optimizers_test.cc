@@ -1,11 +1,12 @@
 // Optimizers against their formulas in double, and what holds for all of them.
-#include "models/optimizers/optimizers.h"
+#include "models/optimizers/whole_matrices.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
+#include "collectives/base/error.h"
 #include "collectives/base/half.h"
 #include "models/ops/narrow_backend.h"
 
@@ -185,6 +186,22 @@ TEST(OptimizerBytes, AreThoseOfTheirFormulas) {
   EXPECT_EQ(optimizer_formula({}, DType::bf16, "Psi/P"), "12 * Psi/P");
   EXPECT_EQ(optimizer_formula({.name = "sgd"}, DType::f32, "Psi"), "Psi * beta");
   EXPECT_EQ(optimizer_formula(plain, DType::f32, "Psi"), "0");
+}
+
+// A hidden matrix whose step was left out would never change.
+TEST(Muon, RefusesAStepWithoutItsMatrices) {
+  Ledger ledger;
+  Parameters parameters(DType::f64, ledger);
+  parameters.add({.name = "matrix", .shape = {3, 2}, .hidden = {3, {2}}});
+  parameters.add({.name = "vector", .shape = {2}});
+  parameters.allocate();
+  const OptimizerSettings settings{.name = "muon"};
+  const auto optimizer = new_optimizer(settings, parameters, host_backend(), ledger);
+  EXPECT_THROW(optimizer->step(0.1, 1), Error);
+  WholeMatrices matrices(settings, parameters, host_backend(), ledger);
+  matrices.step({optimizer.get()}, 0.1, 1);
+  EXPECT_NO_THROW(optimizer->step(0.1, 1));
+  EXPECT_THROW(optimizer->step(0.1, 1), Error);
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+#include "parallel/data/compressed.h"
+
+#include <algorithm>
+
+#include "models/ops/narrow_types.h"
+
+namespace lockstep {
+
+std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
+                                               const std::vector<Bucket>& buckets) {
+  std::vector<ExchangedBucket> all;
+  for (const Bucket& bucket : buckets) {
+    ExchangedBucket& exchanged = all.emplace_back();
+    exchanged.range = {bucket.offset, bucket.count};
+    for (int i = bucket.first; i <= bucket.last; ++i) {
+      exchanged.parameters.push_back(parameters.list()[static_cast<std::size_t>(i)]);
+      exchanged.parameters.back().offset -= bucket.offset;
+    }
+  }
+  return all;
+}
+
+void add_compressed(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
+                    const std::vector<ExchangedBucket>& buckets, Moment moment) {
+  const ExchangeMethod method = exchange_from_text(plan.options.exchange);
+  const DType dtype = plan.options.dtype, type = statistics_type(dtype);
+  Traffic sum;
+  Count scratch = 0, largest = 0;
+  for (const ExchangedBucket& bucket : buckets) {
+    largest = std::max(largest, bucket.range.count);
+    sum += exchange_traffic(method, type, bucket, replicas.copies, replicas.copy);
+    scratch = std::max(
+        scratch, exchange_scratch_bytes(method, type, bucket, replicas.copies, replicas.copy));
+  }
+  terms.bytes_formula = exchange_formula(method);
+  terms.messages_formula = plan.options.exchange + " messages * buckets";
+  terms.send("gradients", sum, 1, terms.bytes_formula);
+  terms.hold(
+      {.use = MemoryUse::communication,
+       .bytes = exchange_memory_bytes(method, type, buckets, replicas.copies, replicas.copy) +
+                (type == dtype ? 0 : largest * element_bytes(type)),
+       .formula = "what " + method.name + " keeps"});
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = scratch,
+              .exact = scratch == 0 || !plan.options.overlap,
+              .moment = moment});
+}
+
+}  // namespace lockstep

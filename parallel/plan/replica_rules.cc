@@ -1,0 +1,77 @@
+// The rules for what replicas shard, offload and exchange.
+#include <fmt/format.h>
+
+#include "collectives/base/error.h"
+#include "parallel/exchange/compressed_sum.h"
+#include "parallel/plan/algorithms.h"
+#include "parallel/plan/make_plan.h"
+
+namespace lockstep {
+
+using enum Axis;
+
+namespace {
+
+// A group of one rank would keep everything, and one of all ranks would save nothing.
+void check_resharding(const Plan& plan) {
+  const std::string& text = plan.options.reshard_after_forward;
+  if (text == "yes" || text == "no") return;
+  const int ranks = plan.group_ranks();
+  require(ranks > 0, fmt::format("--reshard-after-forward {}", text),
+          "choose yes, no or a number of ranks");
+  if (plan.zero_stage() < 3 || plan.length(pp) > 1) return;
+  require(ranks > 1 && ranks < plan.shards() && plan.shards() % ranks == 0,
+          fmt::format("--reshard-after-forward {} with shards on {} ranks", ranks, plan.shards()),
+          "use yes, or a group size that divides the ranks and is larger than 1 and smaller than "
+          "all of them");
+}
+
+}  // namespace
+
+void check_data(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  check_resharding(plan);
+  require(plan.zero_stage() == 0 || plan.copies() % o.replicas == 0,
+          fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
+                      plan.copies()),
+          "use a number that divides the ranks");
+  require(o.offload != "parameters" || plan.zero_stage() == 3 || plan.zero_stage() == 0,
+          fmt::format("--offload parameters with ZeRO stage {}, which holds all parameters whole",
+                      plan.zero_stage()),
+          "use stage 3 or train fsdp, or --offload optimizer");
+  require(!o.offload_to.empty(), "--offload-to is empty", "use memory, or name a file");
+  constexpr int block = 4096;
+  require(o.offload_group % block == 0, fmt::format("--offload-group {}", o.offload_group),
+          fmt::format("use a multiple of {}, so that groups begin at blocks of a file", block));
+  require(is_trainable(*o.reduce_dtype), fmt::format("--reduce-dtype {}", name_of(*o.reduce_dtype)),
+          "choose f64, f32, bf16 or f16");
+  check_algorithms(plan);
+}
+
+void complete_exchange(Plan& plan) {
+  TrainOptions& o = plan.options;
+  if (o.exchange == "none") return;
+  const std::string flag = fmt::format("--exchange {}", o.exchange);
+  const auto refuse = [&](bool is_wrong, const std::string& what, const char* hint) {
+    require(!is_wrong, fmt::format("{} {}", flag, what), hint);
+  };
+  refuse(o.reduce_dtype && (plan.compresses_gradients() || *o.reduce_dtype != DType::bf16),
+         fmt::format("with --reduce-dtype {}", name_of(o.reduce_dtype.value_or(o.dtype))),
+         "give one of the two: each says what gradients are on the wire");
+  if (!plan.compresses_gradients()) o.reduce_dtype = DType::bf16;
+  if (!plan.compresses_gradients()) return;
+  const ExchangeMethod method = exchange_from_text(o.exchange);
+  refuse(plan.has_servers(), "with parameter servers", "train ddp, or another plan with replicas");
+  refuse(plan.zero_stage() > 0, fmt::format("with ZeRO stage {}", plan.zero_stage()),
+         "its ranks reduce each gradient to one of them: train ddp, or use --exchange bf16");
+  if (!method.has_feedback()) return;
+  refuse(o.dtype == DType::f16, "with --dtype f16",
+         "a gradient that overflows would stay in what is kept for the next step: use bf16");
+  refuse(
+      !o.checkpoint.empty() || !o.resume.empty(),
+      o.resume.empty() ? "with --checkpoint" : "with --resume",
+      "a checkpoint does not hold what ranks keep for the next step: use --exchange int8, mxfp8 or "
+      "signsgd");
+}
+
+}  // namespace lockstep
