@@ -92,6 +92,24 @@ TEST(MatrixOwners, SendWhatIsNotTheirs) {
             2 * (ranks - 1) * 4 * gpt_config(options.model).layers / ranks);
 }
 
+// Every matrix from activations to activations: also routers and all experts, but no table or head.
+TEST(HiddenMatrices, AreThoseOfBlocks) {
+  const GptConfig model = gpt_config(test::run_with_experts("serial").model);
+  const ExpertConfig& experts = model.experts;
+  int hidden = 0, expected = 0;
+  for (const Parameter& parameter : whole_parameters(model)) {
+    const bool is_matrix = parameter.shape.size() == 2;
+    EXPECT_EQ(parameter.hidden.exist(), is_matrix && parameter.name.starts_with("h."))
+        << parameter.name;
+    hidden += parameter.hidden.exist();
+  }
+  for (int layer = 0; layer < model.layers; ++layer)
+    expected += experts.in_layer(layer)
+                    ? 2 + 1 + 2 * static_cast<int>(experts.number) + (experts.shared > 0 ? 2 : 0)
+                    : 4;
+  EXPECT_EQ(hidden, expected);
+}
+
 // With fewer key/value heads than ranks, two ranks hold the same columns of a matrix.
 TEST(MatrixOwners, TakeSharedHeadsTwice) {
   const test::Folder folder;
