@@ -31,6 +31,8 @@ class CollectiveObserver {
   virtual void begin_work(const void* stream, std::int64_t number) = 0;
   virtual void end_work() = 0;
   virtual void waited(const void* stream, std::int64_t number) = 0;
+  // The calling thread goes on with the rank's own work, which another thread has done until now.
+  virtual void goes_on() = 0;
 };
 
 }  // namespace lockstep

@@ -98,6 +98,7 @@ class ChargedCollectives final : public CollectiveObserver {
   void begin_work(const void*, std::int64_t) override {}
   void end_work() override {}
   void waited(const void*, std::int64_t) override {}
+  void goes_on() override {}
 
  private:
   Charges& charges_;

@@ -31,6 +31,7 @@ class TagCheck final : public CollectiveObserver {
   }
   void end_work() override { state_.end_work(); }
   void waited(const void* stream, std::int64_t number) override { state_.waited(stream, number); }
+  void goes_on() override { state_.goes_on(); }
 
   // Checks a part of the gradients' sum of squares, and a step of the optimizer.
   void squared(Slice gradients);

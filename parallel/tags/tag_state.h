@@ -4,6 +4,7 @@
 // Work on a stream changes tags when it is waited for: until then a result keeps its old tags.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -48,6 +49,7 @@ class TagState {
   void begin_work(const void* stream, std::int64_t number);
   void end_work();
   void waited(const void* stream, std::int64_t number);
+  void goes_on() { thread_ = std::this_thread::get_id(); }
 
   // Operations of the backend or collectives, one at a time: device operations in between belong to
   // it.
@@ -114,7 +116,7 @@ class TagState {
   int rank_;
   TagAxes axes_;
   const Device* device_ = nullptr;
-  const std::thread::id thread_ = std::this_thread::get_id();
+  std::atomic<std::thread::id> thread_ = std::this_thread::get_id();  // that does the rank's work
   std::vector<Observed> observed_;
   std::vector<Tag> of_parameters_;
   std::map<const std::byte*, Memory> memory_;
