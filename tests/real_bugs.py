@@ -30,6 +30,7 @@ CHECKPOINTS = "parallel/checkpoint/checkpoints.cc"
 TRAINER = "parallel/train/trainer.cc"
 TRAINING = "parallel/rank/training.cc"
 EXECUTOR = "parallel/pipeline/execution/executor.cc"
+RANK_PROGRAM = "parallel/pipeline/execution/rank_program.cc"
 TIED = "parallel/pipeline/execution/tied_embedding.cc"
 RUNTIME = "parallel/train/runtime.cc"
 SHARDED = "parallel/sharded/sharded.cc"
@@ -142,7 +143,7 @@ BUGS = [
      "set_steps(index_.optimizer_steps)", "set_steps(index_.step)"),
     ("lockstep-servers-steps", "ranks without an optimizer say that none has stepped", CHECKPOINTS,
      "over_ranks(optimizer_steps, ReduceOp::max)", "over_ranks(optimizer_steps, ReduceOp::min)"),
-    ("lockstep-completes", "gradients are complete with the last micro-batch, in whatever order they come", EXECUTOR,
+    ("lockstep-completes", "gradients are complete with the last micro-batch, in whatever order they come", RANK_PROGRAM,
      "complete.insert(step.action.stage).second", "step.action.micro_batch + 1 == schedule.micro_batches"),
     ("lockstep-restored", "workers keep their first parameters when servers have restored theirs", "parallel/parameter_server/member.h",
      "take_restored() override { spread_parameters(); }", "take_restored() override {}"),

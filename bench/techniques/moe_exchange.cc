@@ -40,7 +40,7 @@ MoeExchange::MoeExchange(const std::string& method, RankContext& context, const 
              world.experts,
              context.world.ranks_per_node()},
       // No rank splits experts, so that the second communicator is not used.
-      ranks_(context.world, context.world, group_.split, world.experts, method, false,
+      ranks_(context.world, context.world, group_.split, world.experts, method, {},
              context.ledger) {
   const MoeChoices& own = world.choices[static_cast<std::size_t>(context.world.rank())];
   routing_.counts = own.experts;

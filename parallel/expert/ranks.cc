@@ -11,22 +11,23 @@ constexpr int experts_track = 5;
 }  // namespace
 
 ExpertRanks::ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertSplit& split,
-                         const ExpertConfig& experts, std::string_view method, bool overlap,
+                         const ExpertConfig& experts, std::string_view method, Overlap overlap,
                          Ledger& ledger)
     : comm_(&comm),
       group_{split, experts, comm.ranks_per_node()},
       method_(dispatch_method(method)),
       parts_(tensor, split),
+      overlap_(overlap),
       ledger_(ledger),
       waiting_(comm) {
   dispatcher_ = method_.make(comm, group_);
-  if (!overlap) return;
+  if (!overlap.shared_experts && !overlap.turns) return;
   stream_.emplace(comm, experts_track, "experts");
   overlapped_ = method_.make(stream_->communicator(), group_);
 }
 
 Meanwhile ExpertRanks::run_during_dispatch(const Meanwhile& meanwhile) {
-  if (!stream_) return meanwhile;
+  if (!overlap_.shared_experts) return meanwhile;
   meanwhile_ = meanwhile;
   return {};
 }
@@ -130,33 +131,53 @@ void ExpertRanks::list_arriving_choices(Routing& routing) const {
 
 void ExpertRanks::dispatch(const char* label, Slice of_experts, Slice of_tokens,
                            const Routing& routing, Count columns) {
-  const auto scratch = dispatcher_scratch(Use::dispatcher, Use::dispatcher_too, of_tokens, columns);
-  const RowExchange rows{label, of_tokens, of_experts, scratch, routing, columns};
-  if (!meanwhile_) return wait([&] { dispatcher_->dispatch(rows); });
-  const Stream::Handle sent =
-      stream_->enqueue([this, rows](Communicator&) { overlapped_->dispatch(rows); });
-  run(std::exchange(meanwhile_, {}));
-  wait([&] { sent.wait(); });
+  travel(&TokenDispatcher::dispatch,
+         {label, of_tokens, of_experts,
+          dispatcher_scratch(Use::dispatcher, Use::dispatcher_too, of_tokens, columns), routing,
+          columns});
 }
 
 void ExpertRanks::combine(const char* label, Slice of_tokens, Slice of_experts,
                           const Routing& routing, Count columns) {
-  combine({label, of_tokens, of_experts,
-           dispatcher_scratch(Use::dispatcher, Use::dispatcher_too, of_tokens, columns), routing,
-           columns});
+  if (comm_) comm_->announce(Operation::all_to_all_v, of_experts, of_tokens);
+  travel(&TokenDispatcher::combine,
+         {label, of_tokens, of_experts,
+          dispatcher_scratch(Use::dispatcher, Use::dispatcher_too, of_tokens, columns), routing,
+          columns});
 }
 
 void ExpertRanks::combine_weights(Slice of_tokens, Slice of_experts, const Routing& routing) {
   const Count columns = experts_per_row();
-  combine(
-      {weights_backward_label, of_tokens, of_experts,
-       dispatcher_scratch(Use::weights_dispatcher, Use::weights_dispatcher_too, of_tokens, columns),
-       routing, columns});
+  if (comm_) comm_->announce(Operation::all_to_all_v, of_experts, of_tokens);
+  const RowExchange weights{
+      weights_backward_label,
+      of_tokens,
+      of_experts,
+      dispatcher_scratch(Use::weights_dispatcher, Use::weights_dispatcher_too, of_tokens, columns),
+      routing,
+      columns};
+  wait([&] { dispatcher_->combine(weights); });
 }
 
-void ExpertRanks::combine(const RowExchange& rows) {
-  if (comm_) comm_->announce(Operation::all_to_all_v, rows.of_experts, rows.of_tokens);
-  wait([&] { dispatcher_->combine(rows); });
+void ExpertRanks::travel(Way way, const RowExchange& rows) {
+  const bool in_turns = overlap_.turns && overlap_.turns->are_two();
+  if (!meanwhile_ && !in_turns) return wait([&] { (dispatcher_.get()->*way)(rows); });
+  const Stream::Handle sent =
+      stream_->enqueue([this, way, rows](Communicator&) { (overlapped_.get()->*way)(rows); });
+  try {
+    run(std::exchange(meanwhile_, {}));
+    if (in_turns) overlap_.turns->pass_on();
+  } catch (...) {
+    // The rows use memory that is about to be freed, and other ranks may wait for this one.
+    comm_->transport().abandon();
+    try {
+      sent.wait();
+    } catch (...) {
+      // The first error is the cause.
+    }
+    throw;
+  }
+  wait([&] { sent.wait(); });
 }
 
 std::array<Slice, 2> ExpertRanks::dispatcher_scratch(Use first, Use second, Slice like,
@@ -167,7 +188,8 @@ std::array<Slice, 2> ExpertRanks::dispatcher_scratch(Use first, Use second, Slic
 }
 
 Slice ExpertRanks::scratch(Use use, Count rows, Count columns, DType dtype) {
-  Tensor& memory = scratch_[static_cast<std::size_t>(use)];
+  const int turn = overlap_.turns ? overlap_.turns->current() : 0;
+  Tensor& memory = scratch_[static_cast<std::size_t>(turn)][static_cast<std::size_t>(use)];
   if (memory.count() < rows * columns || memory.dtype() != dtype)
     ensure(memory, {rows * columns}, dtype, ledger_, MemoryUse::communication);
   return memory.slice().first(rows * columns);

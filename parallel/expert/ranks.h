@@ -10,6 +10,7 @@
 
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
+#include "collectives/turns.h"
 #include "models/layers/meanwhile.h"
 #include "models/tensor.h"
 #include "parallel/expert/dispatcher.h"
@@ -39,11 +40,18 @@ class ExpertRanks {
   static constexpr const char* weights_label = "router weights forward";
   static constexpr const char* weights_backward_label = "router weights backward";
 
-  // Rows travel as the method says; with `overlap`, those of a dispatch while other work runs. Memory
-  // for rows on their way is charged to `ledger` as communication. `tensor` are the ranks that split
-  // each expert, if any do. All ranks of `comm` create it at the same time.
+  // What runs while rows travel: shared experts during a dispatch; and the other one of two passes, if
+  // there are turns.
+  struct Overlap {
+    bool shared_experts = false;
+    Turns* turns = nullptr;
+  };
+  // Rows travel as the method says. Memory for rows on their way is charged to `ledger` as
+  // communication. `tensor` are the ranks that split each expert, if any do. All ranks of `comm` create
+  // it at the same time.
   ExpertRanks(Communicator& comm, Communicator& tensor, const ExpertSplit& split,
-              const ExpertConfig& experts, std::string_view method, bool overlap, Ledger& ledger);
+              const ExpertConfig& experts, std::string_view method, Overlap overlap,
+              Ledger& ledger);
   // One rank without the others, for tensors without storage: nothing is exchanged.
   ExpertRanks(const ExpertSplit& split, const ExpertConfig& experts, std::string_view method,
               Ledger& ledger)
@@ -80,7 +88,8 @@ class ExpertRanks {
     if (comm_) comm_->announce(Operation::all_to_all_v, leaving, arriving);
   }
   ExpertParts& parts() { return parts_; }
-  // Memory for [rows, columns], valid until the next call for the same use.
+  // Memory for [rows, columns], valid until the next call for the same use in the same turns: each of two
+  // passes has memory of its own.
   enum class Use : std::uint8_t {
     leaving,
     by_rank,
@@ -111,7 +120,9 @@ class ExpertRanks {
 
  private:
   std::array<Slice, 2> dispatcher_scratch(Use first, Use second, Slice like, Count columns);
-  void combine(const RowExchange& rows);
+  // Runs dispatch() or combine() of a dispatcher, and meanwhile what overlaps.
+  using Way = void (TokenDispatcher::*)(const RowExchange&);
+  void travel(Way way, const RowExchange& rows);
   // Numbers on the host, experts_per_row() for each row. `arriving` are those of all parts.
   template <typename T>
   void exchange_numbers(const char* label, std::vector<T>& arriving, std::vector<T> leaving,
@@ -132,10 +143,11 @@ class ExpertRanks {
   const DispatchMethod& method_;
   ExpertParts parts_;
   Others others_;
-  std::array<Tensor, 11> scratch_;
-  std::unique_ptr<TokenDispatcher> dispatcher_;  // null without others
-  std::optional<Stream> stream_;                 // ends before the memory that it uses
-  std::unique_ptr<TokenDispatcher> overlapped_;  // on the stream
+  Overlap overlap_;
+  std::array<std::array<Tensor, 11>, 2> scratch_;  // by the work that has its turn
+  std::unique_ptr<TokenDispatcher> dispatcher_;    // null without others
+  std::optional<Stream> stream_;                   // ends before the memory that it uses
+  std::unique_ptr<TokenDispatcher> overlapped_;    // on the stream
   Meanwhile meanwhile_;
   Ledger& ledger_;
   std::optional<Stopwatch> waiting_;

@@ -30,6 +30,17 @@ void send_legs(Terms& terms, const std::string& label, const std::vector<Dispatc
                std::string(leg.sent_formula) + formula);
 }
 
+// Of the forward passes that take turns with a backward pass; 0 if none do.
+Count most_tokens_in_pairs(const Plan& plan, int rank) {
+  const std::vector<Count> rows = plan.rows(rank);
+  const auto& actions = plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))];
+  Count most = 0;
+  for (std::size_t i = 0; i + 1 < actions.size(); ++i)
+    if (plan.is_pair(actions[i], actions[i + 1]))
+      most = std::max(most, rows[static_cast<std::size_t>(actions[i].micro_batch)]);
+  return most;
+}
+
 }  // namespace
 
 Terms expert_terms(const Plan& plan, int rank, int layers, const Environment& environment) {
@@ -83,6 +94,13 @@ Terms expert_terms(const Plan& plan, int rank, int layers, const Environment& en
   terms.hold({.use = MemoryUse::communication,
               .bytes = (sent + received + experts_rows + scratch + more_scratch) * row,
               .formula = "experts' rows on their way"});
+  // The forward pass of a pair has memory of its own.
+  if (const Count tokens = most_tokens_in_pairs(plan, rank); tokens > 0)
+    terms.hold({.use = MemoryUse::communication,
+                .bytes = (method.most_sent(group, split.outer_rows(tokens)) + received +
+                          experts_rows + scratch + more_scratch) *
+                         row,
+                .formula = "those of the other pass of a pair"});
   if (!group.split.weights_at_experts) return terms;
 
   const Count number = element_bytes(statistics_type(plan.options.dtype));

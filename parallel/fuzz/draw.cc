@@ -218,9 +218,19 @@ void take_training(TrainOptions& into, const TrainOptions& from) {
   into.token_dispatcher = own.token_dispatcher;
   into.router_weights = own.router_weights;
   into.shared_expert_overlap = own.shared_expert_overlap;
+  into.overlap_pairs = own.overlap_pairs;
   into.global_batch = from.global_batch;
   into.sequence_length = from.sequence_length;
   into.validation_fraction = from.validation_fraction;
+}
+
+// Every second plan whose schedule has pairs overlaps them. Draws from a copy, so that what is drawn next
+// does not depend on it.
+void draw_pairs(Random random, FuzzPlan& plan, const GptConfig& model) {
+  if (random() % 2 == 0) return;
+  FuzzPlan overlapped = plan;
+  overlapped.options.overlap_pairs = true;
+  if (is_valid(overlapped, model)) plan = overlapped;
 }
 
 void chain(FuzzCase& fuzz_case) {
@@ -267,6 +277,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
         !is_valid(drawn.last(), drawn.model))
       continue;
     draw_buckets(random, drawn.last(), drawn.model);
+    draw_pairs(random, drawn.last(), drawn.model);
     // Few plans have a 16-bit type, and thus a loss scale that a checkpoint keeps.
     if (random() % 3 == 0 || o.dtype == DType::f16) draw_before(random, drawn, limits);
     chain(drawn);

@@ -12,6 +12,10 @@ bool divides_experts(const TrainOptions& all) {
   return all.expert_ranks ? *all.expert_ranks > 1 : technique(all.technique).divides_experts;
 }
 
+bool overlaps_pairs(const TrainOptions& all) {
+  return divides_experts(all) && (all.schedule == "dualpipe-v" || !all.schedule_file.empty());
+}
+
 }  // namespace
 
 OptionGroup describe_expert_axis(ExpertOptions& o) {
@@ -51,6 +55,13 @@ OptionGroup describe_expert_axis(ExpertOptions& o) {
                .help = "compute shared experts while the rows of the others travel",
                .has_effect = divides_experts,
                .needs = needs},
+              {.flag = "overlap-pairs",
+               .value = &o.overlap_pairs,
+               .help = "where the schedule has a forward and a backward pass in one block: compute "
+                       "the one while the rows of the other's experts travel",
+               .has_effect = overlaps_pairs,
+               .needs = "ranks that divide experts and a schedule with such blocks: --ep above 1 "
+                        "and --schedule dualpipe-v"},
               {.flag = "expert-choices",
                .value = &o.expert_choices,
                .help = "which experts tokens choose in predictions and dry runs: in_turn; zipf:Z, "
@@ -156,6 +167,26 @@ void check_split_of_experts(const Plan& plan) {
           "the columns must be a multiple of the ranks");
 }
 
+// Both passes of a pair are on their way at once, and a stage has some memory only once.
+void check_pairs(const Plan& plan) {
+  require(plan.expert_ranks() > 1, "--overlap-pairs without ranks that divide experts",
+          "add --ep above 1, or leave it out");
+  bool has_pairs = false;
+  for (const std::vector<Action>& actions : plan.schedule.by_rank)
+    for (std::size_t i = 0; i + 1 < actions.size(); ++i) {
+      if (!plan.is_pair(actions[i], actions[i + 1])) continue;
+      has_pairs = true;
+      require(actions[i].stage != actions[i + 1].stage,
+              fmt::format("--overlap-pairs with a block of {} and {}, of one stage",
+                          text_of(actions[i]), text_of(actions[i + 1])),
+              "use a schedule whose blocks have passes of two stages, such as dualpipe-v");
+    }
+  require(has_pairs,
+          "--overlap-pairs with a schedule that has no block of a forward and a backward pass "
+          "through stages with experts",
+          "leave it out, or use --schedule dualpipe-v and a model with experts in every stage");
+}
+
 }  // namespace
 
 void complete_experts(Plan& plan, bool all_replicas) {
@@ -172,6 +203,7 @@ void check_experts(const Plan& plan) {
           "parameter servers do not train models with experts",
           "use another technique, or a model without experts");
   check_split_of_experts(plan);
+  if (plan.options.overlap_pairs) check_pairs(plan);
   if (ranks == 1) return;
   require(plan.options.token_dispatcher != "padded" || experts.capacity > 0,
           "--token-dispatcher-type padded without a capacity: rows have no size to be padded to",

@@ -143,6 +143,7 @@ struct ExpertOptions {
   std::string token_dispatcher = "all_to_all";  // how rows travel to experts: see dispatcher.h
   std::string router_weights = "source";        // where they multiply; or expert
   bool shared_expert_overlap = false;           // shared experts while rows travel
+  bool overlap_pairs = false;                   // passes of two micro-batches while rows travel
   std::string expert_choices = "in_turn";       // without scores: see expert_choices.h
   double router_z_loss = 0;
   int router_groups = 1, router_chosen_groups = 1;

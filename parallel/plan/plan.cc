@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "collectives/base/error.h"
+#include "models/gpt/gpt_stage.h"
 
 namespace lockstep {
 
@@ -156,6 +157,16 @@ ModelOptions Plan::stage_options() const {
   ModelOptions of_stages = model_options(options);
   if (recomputes_stages()) of_stages.recompute = Recompute::none;
   return of_stages;
+}
+
+bool Plan::is_pair(const Action& action, const Action& next) const {
+  const auto has_experts = [this](const Action& of) {
+    const StageLayers layers = layers_of_stage(model.layers, schedule.stages, of.stage);
+    return model.experts.layers_among(layers.first, layers.count) > 0;
+  };
+  return options.overlap_pairs && action.with_next && action.pass == Pass::forward &&
+         (next.pass == Pass::backward || next.pass == Pass::input_gradient) &&
+         has_experts(action) && has_experts(next);
 }
 
 std::pair<int, int> Plan::ends_of_pipeline() const {

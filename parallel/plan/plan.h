@@ -116,6 +116,9 @@ struct Plan {
   // and the executor does it. Otherwise it covers each layer.
   bool recomputes_stages() const;
   ModelOptions stage_options() const;
+  // Whether two actions that follow each other are a forward and a backward pass in one block that
+  // take turns, because rows travel to experts in both.
+  bool is_pair(const Action& action, const Action& next) const;
   // The places of the first and the last stage along pp.
   std::pair<int, int> ends_of_pipeline() const;
   // The shape for which the schedule was made; `name` is empty if it came from a file.

@@ -12,8 +12,11 @@ LayerRanks::LayerRanks(const Plan& plan, Communicator& world, Ledger& ledger)
       tensor(*tensor_group, plan.split(rank), plan.options.tensor_overlap, ledger),
       context(*context_group, plan.context(rank), ledger),
       sharers(world.subgroup(plan.sequence_group_of_routers(rank))),
+      turns(plan.options.overlap_pairs ? std::make_unique<Turns>(world) : nullptr),
       experts(*expert_group, *tensor_group, plan.split(rank).experts, plan.model.experts,
-              plan.options.token_dispatcher, plan.options.shared_expert_overlap, ledger) {}
+              plan.options.token_dispatcher,
+              {.shared_experts = plan.options.shared_expert_overlap, .turns = turns.get()},
+              ledger) {}
 
 LayerRanks::LayerRanks(const Plan& plan, int of, Ledger& ledger)
     : rank(of),

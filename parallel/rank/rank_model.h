@@ -34,6 +34,7 @@ struct LayerRanks {
   TensorRanks tensor;
   ContextRanks context;
   SequenceSharers sharers;
+  std::unique_ptr<Turns> turns;  // of two passes, if the plan overlaps them
   ExpertRanks experts;
 };
 

@@ -66,11 +66,14 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     }
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
-    executor_.emplace(context, *pipeline_, plan, model_.stages, inputs_, *this, [this] {
-      return split_.waiting_seconds() + tokens_.waiting_seconds() +
-             model_.ranks.sharers.waiting_seconds() + experts_.waiting_seconds() +
-             waited_for_replicas();
-    });
+    executor_.emplace(
+        context, *pipeline_, plan, model_.stages, inputs_, *this,
+        [this] {
+          return split_.waiting_seconds() + tokens_.waiting_seconds() +
+                 model_.ranks.sharers.waiting_seconds() + experts_.waiting_seconds() +
+                 waited_for_replicas();
+        },
+        model_.ranks.turns.get());
   }
 
   void load_weights() override {

@@ -85,6 +85,22 @@ class Mpi(unittest.TestCase):
                 for line in result["theory"]:
                     self.assertEqual(line["expected"], line["measured"], line)
 
+    def test_pairs_of_micro_batches_overlap_with_the_same_bits(self):
+        words = ["train", "moe", "--ranks", "4", "--pp", "2", "--schedule", "dualpipe-v", "--micro-batches", "5", "--global-batch", "10",
+                 "--model", "nano-moe", "--sequence-length", "16", "--steps", "3"]
+        subprocess.run([PROGRAM, *words, "--json", "threads.json"], cwd=self.path, check=True, capture_output=True, timeout=90)
+        expected = json.loads((self.path / "threads.json").read_text())
+        done, _ = self.run_ranks(4, *words, "--overlap-pairs", "--json", "r.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads((self.path / "r.json").read_text())
+        self.assertTrue(result["config"]["overlap_pairs"])
+        for key in ("loss", "grad_norm"):
+            self.assertEqual([step[key] for step in result["steps"]], [step[key] for step in expected["steps"]])
+        exact = [line for line in result["theory"] if line["exact"]]
+        self.assertGreaterEqual(len(exact), 32)
+        for line in exact:
+            self.assertEqual(line["expected"], line["measured"], line)
+
     def test_tensor_context_and_sharded_data_parallelism(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
         cases = ((4, "tp", []), (4, "sp", ["--tp-overlap"]),

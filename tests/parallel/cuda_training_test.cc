@@ -91,6 +91,31 @@ TEST_F(CudaTraining, Experts) {
   EXPECT_NEAR(run(1, experts).steps[0].loss / result.steps[0].loss, 1, 0.01);
 }
 
+// Two passes take turns on two threads, each with a queue of its own on the GPU.
+TEST_F(CudaTraining, PairsOfMicroBatches) {
+  const test::Folder folder;
+  auto config = nlohmann::json::parse(std::ifstream(test::golden + "_moe/config.json"));
+  config.update({{"n_embd", 16}, {"n_head", 2}, {"moe_every", 1}, {"expert_width", 16}});
+  std::ofstream(folder.file("config.json")) << config;
+  TrainOptions moe = options("moe");
+  moe.model = folder.file("config.json");
+  moe.init.clear();
+  moe.sequence_length = 16;
+  moe.steps = 2;
+  moe.mesh_lengths[Axis::pp] = 2;
+  moe.schedule = "dualpipe-v";
+  moe.micro_batches = 4;
+  const TrainResult was = run(4, moe);
+  moe.overlap_pairs = true;
+  const TrainResult is = run(4, moe);
+  EXPECT_TRUE(theory_holds(is));
+  ASSERT_EQ(is.steps.size(), 2U);
+  for (std::size_t i = 0; i < is.steps.size(); ++i) {
+    EXPECT_EQ(is.steps[i].loss, was.steps[i].loss);
+    EXPECT_EQ(is.steps[i].grad_norm, was.steps[i].grad_norm);
+  }
+}
+
 // States and shards of parameters lie in the host's memory, or in files.
 TEST_F(CudaTraining, OffloadedShards) {
   const test::Folder folder;

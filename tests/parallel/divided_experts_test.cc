@@ -137,7 +137,7 @@ std::vector<Divided> on_ranks(const ExpertSplit& split, Choice choice, Way way =
     GptConfig config = test::config_of_experts(per_token);
     // All tokens may choose the same expert.
     if (std::string_view(way.method) == "padded") config.experts.capacity = experts;
-    ExpertRanks ranks(*between, *tensor, here, config.experts, way.method, false, context.ledger);
+    ExpertRanks ranks(*between, *tensor, here, config.experts, way.method, {}, context.ledger);
     Parameters parameters(
         DType::f64, context.ledger,
         place_in_split(

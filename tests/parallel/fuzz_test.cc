@@ -127,7 +127,7 @@ TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
   std::map<int, int> plans;  // by ranks that divide experts
   std::map<std::string, int> dispatchers;
   std::map<bool, int> split;  // between ranks along tp; with whole experts on each
-  int overlapped = 0;
+  int overlapped = 0, with_pairs = 0;
   std::set<std::string> models;
   for (int number = 0; number < 300; ++number) {
     const FuzzCase drawn = draw_case(1, number, {.experts = true});
@@ -135,6 +135,7 @@ TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
     ++plans[drawn.last().options.expert_ranks.value_or(1)];
     ++dispatchers[drawn.last().options.token_dispatcher];
     overlapped += drawn.last().options.shared_expert_overlap;
+    with_pairs += drawn.last().options.overlap_pairs;
     if (drawn.last().options.mesh_lengths[Axis::tp].value_or(1) > 1)
       ++split[!drawn.last().options.expert_tensor_ranks];
     models.insert(gpt_config_json(drawn.model));
@@ -145,6 +146,7 @@ TEST_F(Fuzz, DrawsExpertsAndTheirDivision) {
   for (const char* name : {"all_to_all", "two_level", "deduplicated", "all_gather"})
     EXPECT_GE(dispatchers[name], 5) << name;
   EXPECT_GE(overlapped, 5);
+  EXPECT_GE(with_pairs, 1);
 }
 
 TEST_F(Fuzz, SchedulesOfItsOwnCanBeRun) {

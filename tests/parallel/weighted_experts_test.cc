@@ -141,7 +141,7 @@ std::vector<Weighted> on_ranks(const ExpertSplit& split, Choice choice, const st
     const auto between = group(here.tensor_rank, parts, split.ranks),
                tensor = group(here.rank * parts, 1, parts);
     const GptConfig config = config_of_experts(method);
-    ExpertRanks ranks(*between, *tensor, here, config.experts, method, false, context.ledger);
+    ExpertRanks ranks(*between, *tensor, here, config.experts, method, {}, context.ledger);
     Parameters parameters(
         DType::f64, context.ledger,
         place_in_split(

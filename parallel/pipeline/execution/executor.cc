@@ -1,7 +1,6 @@
 #include "parallel/pipeline/execution/executor.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -11,54 +10,15 @@ constexpr int forward_track = 1, backward_track = 2;
 
 Pass direction(Pass pass) { return pass == Pass::forward ? Pass::forward : Pass::backward; }
 
-std::string_view category(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
-
-Schedule forward_only(const Schedule& schedule) {
-  Schedule forward{.stages = schedule.stages, .micro_batches = 1, .by_rank = {}};
-  forward.by_rank.resize(schedule.by_rank.size());
-  int stage = 0;
-  for (const int rank : schedule.rank_of_stage())
-    forward.by_rank.at(static_cast<std::size_t>(rank)).push_back({.stage = stage++});
-  return forward;
-}
-
 }  // namespace
-
-RankProgram program_of(const Schedule& schedule, int rank) {
-  const Program all = deadlock_free(schedule);
-  RankProgram own{.stages = schedule.stages,
-                  .steps = all.by_rank[static_cast<std::size_t>(rank)],
-                  .taken_sends = taken_sends(all, rank),
-                  .numbers = {},
-                  .completes_gradients = {}};
-  std::map<std::tuple<Step::Kind, int, Pass>, std::int64_t> before;
-  for (const Step& step : own.steps)
-    own.numbers.push_back(before[{step.kind, step.peer, step.action.pass}]++);
-  own.completes_gradients.resize(own.steps.size());
-  std::set<int> complete;
-  for (std::size_t i = own.steps.size(); i-- > 0;) {
-    const Step& step = own.steps[i];
-    const bool adds_gradients =
-        step.kind == Step::Kind::compute &&
-        (step.action.pass == Pass::backward || step.action.pass == Pass::weight_gradient);
-    own.completes_gradients[i] = adds_gradients && complete.insert(step.action.stage).second;
-  }
-  return own;
-}
-
-RankProgram validation_program_of(const Schedule& schedule, int rank) {
-  RankProgram own = program_of(forward_only(schedule), rank);
-  own.taken_sends.assign(own.steps.size(), {});
-  return own;
-}
 
 Executor::Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
                    std::map<int, GptStage>& stages, InputStore& inputs, ScheduleObserver& observer,
-                   ComputeClock::Seconds waited)
+                   ComputeClock::Seconds waited, Turns* turns)
     : context_(context),
       config_(plan.model),
       dtype_(plan.options.dtype),
-      training_(program_of(plan.schedule, pipeline.rank())),
+      training_(program_of(plan, pipeline.rank())),
       validation_(validation_program_of(plan.schedule, pipeline.rank())),
       stages_(stages),
       inputs_(inputs),
@@ -66,6 +26,7 @@ Executor::Executor(RankContext& context, Communicator& pipeline, const Plan& pla
       recomputes_(plan.recomputes_stages()),
       compute_clock_(context.world, plan.options, std::move(waited),
                      static_cast<int>(stages.size())),
+      turns_(turns),
       stashes_(model_options(plan.options).recompute) {
   for (auto& [number, stage] : stages) stage.observe(*this);
   if (pipeline.size() == 1) return;
@@ -99,25 +60,35 @@ void Executor::take_steps(const RankProgram& program, std::span<const Batch> mic
   share_ = share;
   scale_ = scale;
   loss_ = 0;
-  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+  for (std::size_t i = 0, taken = 1; i < program.steps.size(); i += taken, taken = 1) {
     const Step& step = program.steps[i];
     if (step.kind == Step::Kind::receive) begin_receive(step, first_number_ + program.numbers[i]);
     if (step.kind == Step::Kind::send) begin_send(i, step);
     if (step.kind == Step::Kind::collective) {
-      auto& [begin, end] = runs_.back().passes.emplace_back();
+      auto& [begin, end] = runs_.back().passes.emplace_back().emplace_back();
       begin = waiting_.clock().now();
       observer_.take(step.action);
       end = waiting_.clock().now();
     }
-    if (step.kind == Step::Kind::compute) {
-      // A block begins when the inputs of all its actions have arrived.
-      wait_for_input(step.action);
-      if (step.action.with_next) wait_for_input(program.steps[i + 1].action);
-      completes_gradients_ = program.completes_gradients[i];
-      compute(step.action);
-    }
-    for (const std::size_t send : program.taken_sends[i]) finish_send(send);
+    if (step.kind == Step::Kind::compute) taken = compute_at(i);
+    for (std::size_t done = i; done < i + taken; ++done)
+      for (const std::size_t send : program.taken_sends[done]) finish_send(send);
   }
+}
+
+std::size_t Executor::compute_at(std::size_t place) {
+  const Action& action = program_->steps[place].action;
+  // A block begins when the inputs of all its actions have arrived.
+  wait_for_input(action);
+  if (action.with_next) wait_for_input(program_->steps[place + 1].action);
+  if (program_->begins_pair[place]) {
+    completes_gradients_ = program_->completes_gradients[place + 1];
+    take_turns(action, program_->steps[place + 1].action);
+    return 2;
+  }
+  completes_gradients_ = program_->completes_gradients[place];
+  compute(action);
+  return 1;
 }
 
 double Executor::finish() {
@@ -198,8 +169,9 @@ void Executor::hand_on(const Action& action, Tensor output) {
 template <typename Work>
 void Executor::timed(const Action& action, int parts, Work work) {
   if (!in_training()) return work();
-  const Trace::Span span(context_.trace, 0, text_of(action), category(action.pass));
-  auto& [begin, end] = runs_.back().passes.emplace_back();
+  if (in_pair_) return compute_clock_.run(parts, work);  // its turns are timed
+  const Trace::Span span(context_.trace, 0, text_of(action), category_of(action.pass));
+  auto& [begin, end] = runs_.back().passes.emplace_back().emplace_back();
   begin = waiting_.clock().now();
   compute_clock_.run(parts, work);
   end = waiting_.clock().now();
@@ -212,7 +184,10 @@ std::vector<RunSeconds> Executor::runs() const {
   };
   for (const Run& run : runs_) {
     RunSeconds& times = all.emplace_back(RunSeconds{seconds(run.begin, run.end), {}});
-    for (const auto& [begin, end] : run.passes) times.passes.push_back(seconds(begin, end));
+    for (const std::vector<Interval>& pass : run.passes) {
+      double& sum = times.passes.emplace_back(0);
+      for (const auto& [begin, end] : pass) sum += seconds(begin, end);
+    }
   }
   return all;
 }

@@ -13,33 +13,18 @@
 
 #include "collectives/stopwatch.h"
 #include "collectives/transport/launch/launch.h"
+#include "collectives/turns.h"
 #include "models/data/dataset.h"
 #include "models/gpt/gpt_stage.h"
+#include "parallel/pipeline/execution/rank_program.h"
 #include "parallel/pipeline/execution/stashes.h"
-#include "parallel/pipeline/program/program.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/compute_clock.h"
 #include "parallel/rank/schedule_observer.h"
 
 namespace lockstep {
 
-// What one rank of a pipeline does with the micro-batches of a step, or of a validation.
-struct RankProgram {
-  int stages = 0;  // of all ranks
-  std::vector<Step> steps;
-  std::vector<std::vector<std::size_t>> taken_sends;  // see taken_sends()
-  // For each send and receive: its index among the messages in that direction between the two
-  // ranks. Sender and receiver agree, whatever calls they make.
-  std::vector<std::int64_t> numbers;
-  // The steps that complete a stage's gradients: its last backward or weight gradient.
-  std::vector<bool> completes_gradients;
-};
-RankProgram program_of(const Schedule& schedule, int rank);
-// The forward pass of one micro-batch through the same stages. The memory of all that it sends is
-// free at its end.
-RankProgram validation_program_of(const Schedule& schedule, int rank);
-
-// The times of one run, in seconds.
+// The times of one run, in seconds. Of a pair that takes turns, each pass has the time of its own turns.
 struct RunSeconds {
   double whole = 0;            // from begin to end
   std::vector<double> passes;  // in the order of the rank's schedule
@@ -49,10 +34,11 @@ class Executor final : private PassObserver {
  public:
   // Among the ranks of `pipeline`. Keeps in `inputs` what it recomputes stages from. The observer and
   // the stages must outlive it. waited() returns the seconds that layers have spent waiting for other
-  // ranks, which a slowdown factor must not stretch.
+  // ranks, which a slowdown factor must not stretch. `turns` are those of pairs, if the plan overlaps
+  // them.
   Executor(RankContext& context, Communicator& pipeline, const Plan& plan,
            std::map<int, GptStage>& stages, InputStore& inputs, ScheduleObserver& observer,
-           ComputeClock::Seconds waited);
+           ComputeClock::Seconds waited, Turns* turns = nullptr);
 
   // Forward and backward of all micro-batches. Adds to the gradients of this rank's stages and
   // returns its part of the loss.
@@ -97,7 +83,12 @@ class Executor final : private PassObserver {
   void begin_receive(const Step& step, std::int64_t number);
   void begin_send(std::size_t place, const Step& step);
   void finish_send(std::size_t place);
+  // Takes the step at `place`, with the next one if they are a pair; returns how many.
+  std::size_t compute_at(std::size_t place);
   void compute(const Action& action);
+  // The backward pass begins: what it sends first needs little work, and its rows travel while the
+  // forward pass computes.
+  void take_turns(const Action& forward, const Action& backward);
   void forward(const Action& action);
   void backward(const Action& action);
   void weight_gradient(const Action& action);
@@ -123,9 +114,10 @@ class Executor final : private PassObserver {
   template <typename Work>
   void timed(const Action& action, int parts, Work work);
 
+  using Interval = std::pair<ThreadClock::Moment, ThreadClock::Moment>;
   struct Run {
     ThreadClock::Moment begin, end;
-    std::vector<std::pair<ThreadClock::Moment, ThreadClock::Moment>> passes;
+    std::vector<std::vector<Interval>> passes;  // one interval, or those of its turns
   };
 
   RankContext& context_;
@@ -137,6 +129,7 @@ class Executor final : private PassObserver {
   ScheduleObserver& observer_;
   bool recomputes_;
   ComputeClock compute_clock_;
+  Turns* turns_;
   std::map<Pass, Communicator> channels_;  // activations go forward, gradients back
 
   const RankProgram* program_ = &training_;  // the one that runs
@@ -144,6 +137,7 @@ class Executor final : private PassObserver {
   std::int64_t first_number_ = 0;  // of this run's messages
   double scale_ = 1, share_ = 1, loss_scale_ = 1, loss_ = 0;
   bool completes_gradients_ = false;  // the running action
+  bool in_pair_ = false;
   std::map<Name, Message> arriving_;
   std::map<Name, Tensor> leaving_;
   std::map<std::size_t, Message> sent_;            // by index of the step

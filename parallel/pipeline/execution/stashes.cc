@@ -92,6 +92,24 @@ class HeldStashes {
         return;
     }
   }
+  // Both are on their way at once; the backward pass has begun first.
+  void run_pair(const Action& forward, const Action& backward) {
+    const bool recomputes = recompute_ == Recompute::full;
+    if (recomputes) {
+      take_forward(backward, 1);
+      if (backward.stage > 0) --now_.inputs;
+    }
+    take_backward(backward, 1);
+    take_forward(forward, 1);
+    if (recomputes) {
+      if (forward.stage > 0) ++now_.inputs;
+      note();
+      take_forward(forward, -1);
+    }
+    if (backward.pass == Pass::input_gradient) return;
+    take_backward(backward, -1);
+    take_forward(backward, -1);
+  }
   const StashPeaks& most() const { return most_; }
 
  private:
@@ -146,20 +164,21 @@ class HeldStashes {
 
 }  // namespace
 
-StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, const GptConfig& model,
-                       Recompute recompute) {
-  HeldStashes held(stages, model, recompute);
-  for (const Action& action : actions) held.run(action);
-  return held.most();
-}
-
 StashPeaks stash_peaks(const Plan& plan, int rank) {
   const Recompute recompute = plan.stage_options().recompute;
-  return stash_peaks(plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))],
-                     plan.schedule.stages, plan.model,
-                     plan.recomputes_stages()            ? Recompute::full
-                     : recompute == Recompute::selective ? Recompute::selective
-                                                         : Recompute::none);
+  HeldStashes held(plan.schedule.stages, plan.model,
+                   plan.recomputes_stages()            ? Recompute::full
+                   : recompute == Recompute::selective ? Recompute::selective
+                                                       : Recompute::none);
+  const auto& actions = plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))];
+  for (std::size_t i = 0; i < actions.size(); ++i)
+    if (i + 1 < actions.size() && plan.is_pair(actions[i], actions[i + 1])) {
+      held.run_pair(actions[i], actions[i + 1]);
+      ++i;
+    } else {
+      held.run(actions[i]);
+    }
+  return held.most();
 }
 
 Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes) {

@@ -58,8 +58,6 @@ struct StashPeaks {
   int blocks = 0, block_gradients = 0, attentions = 0, heads = 0, end_gradients = 0, inputs = 0;
   ByMlp<int> mlps = {}, mlp_gradients = {};
 };
-StashPeaks stash_peaks(const std::vector<Action>& actions, int stages, const GptConfig& model,
-                       Recompute recompute);
 StashPeaks stash_peaks(const Plan& plan, int rank);
 // Their bytes.
 Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes);
