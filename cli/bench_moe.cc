@@ -4,24 +4,52 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "bench/techniques/moe.h"
+#include "bench/techniques/moe_pairs.h"
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
 #include "cli/result_formats.h"
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 
 namespace lockstep {
 namespace {
 
 struct MoeCommand {
   MoeBenchOptions options;
+  MoePairOptions pairs;
   std::vector<std::string> links, methods = {"all"};
-  std::string dtype = "bf16", json, plot;
+  std::string dtype = "bf16", json, plot, trace;
   ResultFormats formats;
+  bool simulates_pairs = false;
+  double teraflops = 400, gigabytes = 3000;
+  CLI::App* app = nullptr;
 };
+
+void read_pairs(MoeCommand& c) {
+  if (!c.simulates_pairs)
+    for (const char* flag : {"--pipeline-ranks", "--micro-batches", "--layers", "--expert-width",
+                             "--tflops", "--memory-bandwidth", "--trace"})
+      require(c.app->count(flag) == 0, fmt::format("{} without --pairs", flag),
+              "it has no effect there: omit it, or add --pairs");
+  MoePairOptions& o = c.pairs;
+  const auto within = [](int value, int most, const char* flag) {
+    require(value >= 1 && value <= most, fmt::format("{} {}", flag, value),
+            fmt::format("use 1 to {}", most));
+  };
+  within(o.pipeline_ranks, 64, "--pipeline-ranks");
+  within(o.micro_batches, 1024, "--micro-batches");
+  within(o.layers, 1024, "--layers");
+  within(o.expert_width, 1 << 20, "--expert-width");
+  for (const double rate : {c.teraflops, c.gigabytes})
+    require(rate > 0 && std::isfinite(rate), fmt::format("invalid rate {}", rate),
+            "--tflops and --memory-bandwidth must be above 0");
+  o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
+}
 
 void read(MoeCommand& c) {
   MoeBenchOptions& o = c.options;
@@ -41,6 +69,7 @@ void read(MoeCommand& c) {
   if (!c.links.empty()) o.links = link_names(c.links);
   for (const std::string& link : o.links) given_links(link);
   if (c.methods != std::vector<std::string>{"all"}) o.methods = c.methods;
+  read_pairs(c);
 }
 
 void print_conclusions(const std::vector<MoePoint>& points, const MoeBenchOptions& options) {
@@ -79,13 +108,21 @@ int run(MoeCommand& c) {
   require(launch_ranks({}) == 1, "bench moe under mpirun or srun",
           "run it without: it simulates all ranks in one process");
   read(c);
-  c.formats.check({c.json, c.plot});
+  c.formats.check({c.json, c.plot, c.trace});
   check_plot(c.plot);
   const std::vector<MoePoint> points = bench_moe(c.options);
   require(std::ranges::any_of(points, [](const MoePoint& p) { return p.skipped.empty(); }),
           "no point can be measured", "see the reasons above");
   print_conclusions(points, c.options);
-  const std::string result = moe_json(points, c.options);
+  std::vector<MoePairPoint> pairs;
+  std::string trace;
+  if (c.simulates_pairs) {
+    pairs = bench_moe_pairs(c.options, c.pairs, c.trace.empty() ? nullptr : &trace);
+    require(std::ranges::any_of(pairs, [](const MoePairPoint& p) { return p.skipped.empty(); }),
+            "no step can be simulated", "see the reasons above");
+  }
+  if (!trace.empty()) write_file(c.trace, trace);
+  const std::string result = moe_json(points, c.options, pairs);
   ResultFile file(c.json, result);
   c.formats.write(result);
   return file.plot("dispatch", c.plot);
@@ -97,7 +134,7 @@ void add_bench_moe(CLI::App& bench, Command& chosen) {
   auto command = std::make_shared<MoeCommand>();
   MoeCommand& c = *command;
   MoeBenchOptions& o = c.options;
-  CLI::App* app = bench.add_subcommand(
+  CLI::App* const app = c.app = bench.add_subcommand(
       "moe",
       "the ways in which rows travel to experts on other ranks, simulated: times, bytes, "
       "crossovers and the price of skew, with closed forms");
@@ -124,6 +161,24 @@ void add_bench_moe(CLI::App& bench, Command& chosen) {
                   "capacity of an expert for padded, times the mean; tokens beyond it are dropped")
       ->capture_default_str();
   app->add_option("--seed", o.seed, "seed of the draws")->capture_default_str();
+  const std::string group = "pairs of micro-batches";
+  app->add_flag("--pairs", c.simulates_pairs,
+                "also simulate training steps of a pipeline with the schedule dualpipe-v, with "
+                "--overlap-pairs and without")
+      ->group(group);
+  const auto number = [&](const char* flag, auto& value, const std::string& help) {
+    app->add_option(flag, value, help)->capture_default_str()->group(group);
+  };
+  number("--pipeline-ranks", c.pairs.pipeline_ranks, "ranks along the pipeline");
+  number("--micro-batches", c.pairs.micro_batches, "micro-batches of a step");
+  number("--layers", c.pairs.layers, "layers, each with experts");
+  number("--expert-width", c.pairs.expert_width, "hidden columns of an expert");
+  number("--tflops", c.teraflops, "arithmetic rate of a rank, TFLOP/s");
+  number("--memory-bandwidth", c.gigabytes, "memory bandwidth of a rank, GB/s");
+  app->add_option("--trace", c.trace,
+                  "write the trace of the first simulated step with overlap to this file, for "
+                  "ui.perfetto.dev and plot timeline")
+      ->group(group);
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
   c.formats.add(*app);
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");

@@ -192,6 +192,7 @@ void add_bench_examples(CLI::App& bench) {
        "bench 3d --ranks 64 --model gpt3 --dtype bf16 --cp 1 --zero 1 --memory-limit 80G"});
   add_examples(*bench.get_subcommand("moe"),
                {"bench moe --ranks 16 --per-token 2,8 --json moe.json",
+                "bench moe --ranks 4 --per-token 2 --method all_to_all --pairs --json pairs.json",
                 "bench moe --ranks 16 --skew even,zipf:0,zipf:1 --method all_to_all,two_level"});
   add_examples(*bench.get_subcommand("model"), {"bench model --steps 3 --threads 1"});
   add_examples(

@@ -4,7 +4,7 @@ import pathlib
 from dataclasses import dataclass
 
 from collective_points import BenchPoint
-from moe_points import MoeCrossover, MoePrice, moe_point
+from moe_points import MoeCrossover, MoePrice, moe_pair, moe_point
 from technique_points import (
     AXES, ContextCrossover, ContextError, ContextLimit, ContextMask, Crossover, context_point, factoring, from_entry, pipeline_point,
     sharded_point, tensor_point,
@@ -120,6 +120,9 @@ class BenchRun:
 
     def moe_prices(self):
         return [from_entry(MoePrice, entry) for entry in self.data.get("moe_prices", [])]
+
+    def moe_pairs(self):
+        return [moe_pair(entry) for entry in self.data.get("moe_pairs", [])]
 
     def links(self):
         """The links between pairs of ranks, by the places of these in `ranks`."""

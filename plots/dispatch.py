@@ -3,6 +3,7 @@
 from matplotlib.ticker import FuncFormatter
 
 from chart import COLOURS, REFERENCE, SOFT, Chart, bytes_text, legend_right, line_styles, log2_axis, new_figure, time_text, times_axis
+from dispatch_pairs import pairs_chart
 
 MOST_PANELS = 4
 METHODS = ("all_to_all", "two_level", "padded", "deduplicated", "all_gather")
@@ -21,7 +22,7 @@ def charts(results):
     for run in results.benchmarks:
         points = list(run.moe_points())
         if points:
-            found += [_time_chart(run, points), _price_chart(run)]
+            found += [_time_chart(run, points), _price_chart(run), pairs_chart(run)]
     return [chart for chart in found if chart]
 
 

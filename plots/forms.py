@@ -71,6 +71,9 @@ BENCHMARK = {
     "context_masks?": [{"layout": WORD, "ranks": COUNT, "owners": [COUNT], "pairs": [COUNT]}],
     "moe_crossovers?": [{**_MOE_SETTING, "over": WORD, "at": SPAN, "is_faster_above": FLAG, "expected?": SPAN}],
     "moe_prices?": [{**_MOE_SETTING, "times": SPAN}],
+    "moe_pairs?": [{"skew": WORD, "link": TEXT, **{key: COUNT for key in ("ranks", "per_token", "tokens")}, "bytes_per_second": SPAN,
+                    **{step: {"seconds": SPAN, "tokens_per_second": SPAN, "exposed_seconds": SPAN, "peak_bytes": COUNT}
+                       for step in ("one_by_one", "in_turns")}}],
     "benchmarks": [{"name": WORD, "run_type": WORD}],
     "ranks?": [{"rank": COUNT, "host": TEXT, "device": TEXT}],
     "links?": [{**{key: COUNT for key in ("from", "to", "class", "classes")}, "in_host": FLAG,

@@ -56,5 +56,36 @@ class MoePrice:
     times: float
 
 
+@dataclass(frozen=True)
+class MoePairStep:
+    """A simulated step of training."""
+    seconds: float
+    tokens_per_second: float
+    exposed_seconds: float  # waiting for experts' rows, the mean over ranks
+    peak_bytes: int  # of the rank with the most
+
+
+@dataclass(frozen=True)
+class MoePair:
+    """Steps without --overlap-pairs, and with it: the passes of a pair take turns."""
+    skew: str
+    link: str
+    ranks: int
+    per_token: int
+    tokens: int
+    bytes_per_second: float  # between nodes
+    one_by_one: MoePairStep
+    in_turns: MoePairStep
+
+    @property
+    def setting(self):
+        return self.skew, self.ranks, self.per_token, self.tokens
+
+
+def moe_pair(entry):
+    steps = {name: from_entry(MoePairStep, entry[name]) for name in ("one_by_one", "in_turns")}
+    return from_entry(MoePair, {**entry, **steps})
+
+
 def moe_point(entry):
     return from_entry(MoePoint, {"expected_dispatch_seconds": None, **entry})

@@ -97,7 +97,7 @@ def _sort_in(results, path, data):
             raise BadInput(f"{path} holds no measurement; run the benchmark again")
         list(run.pipeline_points()), list(run.tensor_points()), list(run.sharded_points()), run.crossovers()
         list(run.context_points()), run.context_limits(), run.context_crossovers(), run.context_masks(), run.context_errors()
-        list(run.moe_points()), run.moe_crossovers(), run.moe_prices()
+        list(run.moe_points()), run.moe_crossovers(), run.moe_prices(), run.moe_pairs()
         run.links(), run.slow_links()
         list(run.factorings()), run.refused_factorings(), run.fastest_lengths
         results.benchmarks.append(run)

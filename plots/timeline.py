@@ -68,7 +68,7 @@ def _charts_of(trace, several):
     axes.set_xlabel("milliseconds from the start of the step")
     there = {_kind(span) for span in inside}
     handles = [Patch(color=colour, label=category) for category, colour in CATEGORIES.items() if category in there]
-    legend_above(axes, ncols=min(6, len(handles)), handles=handles)
+    legend_above(axes, ncols=min(5, len(handles)), handles=handles)
     shares = [(rank, _hidden(inside, rank)) for rank in sorted({pid for pid, _ in tracks})]
     hidden = ", ".join(f"rank {rank} {share:.0%}" for rank, share in shares if share is not None)
     return [Chart(

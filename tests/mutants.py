@@ -166,7 +166,6 @@ MUTANTS = [
     ("collectives/turns.cc", "if (self == 0 && failure_) std::rethrow_exception(failure_);", ""),
     ("parallel/pipeline/execution/messages.cc", "    begin(backward);\n    begin(forward);\n    end(backward);", "    begin(backward);\n    end(backward);\n    begin(forward);"),
     ("parallel/pipeline/execution/stashes.cc", "      if (backward.stage > 0) --now_.inputs;\n", ""),
-    ("parallel/pipeline/execution/executor.cc", "completes_gradients_ = program_->completes_gradients[place + 1];", "completes_gradients_ = program_->completes_gradients[place];"),
     ("parallel/pipeline/execution/pair.cc", "passes[first + (work == 0 ? 1 : 0)]", "passes[first + (work == 0 ? 0 : 1)]"),
     ("parallel/tags/tag_state.h", "void goes_on() { thread_ = std::this_thread::get_id(); }", "void goes_on() {}"),
     ("parallel/expert/traffic.cc", "= way_back(leaving)", "= way_back(way_back(leaving))"),

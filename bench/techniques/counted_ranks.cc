@@ -57,11 +57,17 @@ std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& worl
 }
 
 std::vector<CountedRank> simulate_ranks(const Plan& plan, const Roofline& roofline,
-                                        const std::string& link) {
+                                        const std::string& link, std::string* trace) {
   std::vector<CountedRank> ranks(static_cast<std::size_t>(plan.ranks));
-  launch(world_of(plan, link), [&](RankContext& context) {
-    ranks[static_cast<std::size_t>(context.world.rank())] = simulate_rank(context, plan, roofline);
+  std::vector<std::string> events(ranks.size());
+  LaunchOptions world = world_of(plan, link);
+  world.trace = trace != nullptr;
+  launch(world, [&](RankContext& context) {
+    const auto rank = static_cast<std::size_t>(context.world.rank());
+    ranks[rank] = simulate_rank(context, plan, roofline);
+    if (context.trace) events[rank] = context.trace->events();
   });
+  if (trace) *trace = trace_file(events);
   return ranks;
 }
 

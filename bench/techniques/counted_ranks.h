@@ -25,9 +25,9 @@ struct CountedRank {
 // Adds the seconds of the steps to `seconds`, without the first one, which also allocates.
 std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& world,
                                      std::vector<double>& seconds);
-// Simulates a step in virtual time, on all ranks.
+// Simulates a step in virtual time, on all ranks. `trace`, if given, becomes the file of their traces.
 std::vector<CountedRank> simulate_ranks(const Plan& plan, const Roofline& roofline,
-                                        const std::string& link);
+                                        const std::string& link, std::string* trace = nullptr);
 // Simulates a step on ranks that stand in for all (parallel/plan/symmetry.h), which takes less time.
 std::vector<CountedRank> simulate_kinds_of_ranks(const Plan& plan, const Roofline& roofline,
                                                  const std::string& link);

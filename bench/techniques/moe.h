@@ -72,7 +72,9 @@ struct MoePrice {
 };
 std::vector<MoePrice> prices_of_skew(const std::vector<MoePoint>& points);
 
-// Points, crossovers and prices as Google Benchmark's JSON.
-std::string moe_json(const std::vector<MoePoint>& points, const MoeBenchOptions& options);
+// Points, crossovers, prices and pairs (moe_pairs.h) as Google Benchmark's JSON.
+struct MoePairPoint;
+std::string moe_json(const std::vector<MoePoint>& points, const MoeBenchOptions& options,
+                     const std::vector<MoePairPoint>& pairs);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/results/registered.h"
-#include "bench/techniques/moe.h"
+#include "bench/techniques/moe_pairs.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/links.h"
 #include "collectives/transport/launch/launch.h"
@@ -68,9 +68,33 @@ ordered_json prices_json(const std::vector<MoePoint>& points) {
   return all;
 }
 
+ordered_json pairs_json(const std::vector<MoePairPoint>& pairs) {
+  ordered_json all = ordered_json::array();
+  for (const MoePairPoint& p : pairs) {
+    if (!p.skipped.empty()) continue;
+    ordered_json& entry = all.emplace_back();
+    entry["skew"] = p.skew;
+    entry["link"] = p.link;
+    entry["ranks"] = p.ranks;
+    entry["per_token"] = p.per_token;
+    entry["tokens"] = p.tokens;
+    entry["bytes_per_second"] = p.bytes_per_second;
+    const auto add_step = [&](const char* name, const MoePairStep& step) {
+      entry[name] = {{"seconds", step.seconds},
+                     {"tokens_per_second", p.tokens_per_second(step)},
+                     {"exposed_seconds", step.exposed_seconds},
+                     {"peak_bytes", step.peak_bytes}};
+    };
+    add_step("one_by_one", p.one_by_one);
+    add_step("in_turns", p.in_turns);
+  }
+  return all;
+}
+
 }  // namespace
 
-std::string moe_json(const std::vector<MoePoint>& points, const MoeBenchOptions& options) {
+std::string moe_json(const std::vector<MoePoint>& points, const MoeBenchOptions& options,
+                     const std::vector<MoePairPoint>& pairs) {
   std::vector<const MoePoint*> written;
   for (const MoePoint& point : points) {
     if (!point.skipped.empty()) continue;
@@ -91,6 +115,7 @@ std::string moe_json(const std::vector<MoePoint>& points, const MoeBenchOptions&
   for (std::size_t i = 0; i < written.size(); ++i) add_figures(file["benchmarks"][i], *written[i]);
   file["moe_crossovers"] = crossovers_json(points, options);
   file["moe_prices"] = prices_json(points);
+  if (!pairs.empty()) file["moe_pairs"] = pairs_json(pairs);
   return json_text(file);
 }
 

@@ -1,5 +1,7 @@
 #include "parallel/train/dry_run.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "collectives/base/error.h"
@@ -16,6 +18,7 @@ CountedStep count_dry_step(RankContext& context, TrainingRank& rank, const Plan&
     const std::vector<Batch> batches = dry_batches(plan, context.world.rank(), step);
     context.world.transport().align();
     if (before_step) before_step();
+    const Trace::Span span(context.trace, 0, fmt::format("step {}", step), "step");
     const StepCounter counter(context, rank);
     rank.accumulate(batches, plan.tokens_per_step(), 1);
     rank.gradient_norm();

@@ -10,7 +10,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "bench/techniques/counted_ranks.h"
 #include "bench/techniques/moe_choices.h"
+#include "bench/techniques/moe_pairs.h"
 #include "collectives/base/error.h"
 #include "parallel/plan/expert_choices.h"
 
@@ -192,6 +194,73 @@ TEST(MoeBench, SaysWhatItSkipsAndRefuses) {
   expect_refusal([](MoeBenchOptions& o) { o.methods = {"ring"}; }, "no method 'ring'; choose");
   for (const char* skew : {"zipf", "zipf:", "zipf:-1", "zipf:1x", "odd"})
     expect_refusal([&](MoeBenchOptions& o) { o.skews = {skew}; }, "use even, or zipf:Z");
+}
+
+// Steps in turns never take longer than one by one, and equally long only where ranks never wait for rows.
+TEST(MoeBench, PairsInTurnsAreFasterWhereRowsTakeTime) {
+  MoeBenchOptions options = small_moe();
+  options.ranks = {2, 4};
+  options.width = 256;
+  options.skews = {"even", "zipf:1"};
+  options.links = {"free", "alpha=2us,beta=400GB/s", "alpha=5us,beta=20GB/s",
+                   "alpha=20us,beta=1GB/s"};
+  MoePairOptions pairs;
+  pairs.expert_width = 256;
+  pairs.roofline = {.flops_per_s = 20e12, .bytes_per_s = 1e12};
+  for (const int pipeline_ranks : {1, 2}) {
+    pairs.pipeline_ranks = pipeline_ranks;
+    pairs.layers = 4 * pipeline_ranks;
+    const std::vector<MoePairPoint> points = bench_moe_pairs(options, pairs, nullptr);
+    ASSERT_EQ(points.size(), 2U * 2 * 4);
+    for (const MoePairPoint& p : points) {
+      SCOPED_TRACE(fmt::format("{} ranks, {}, {}", p.ranks, p.skew, p.link));
+      EXPECT_EQ(p.skipped, "");
+      EXPECT_EQ(p.tokens_of_step, Count{p.ranks} * 8 * 128);
+      EXPECT_GT(p.in_turns.peak_bytes, p.one_by_one.peak_bytes);
+      if (p.link == "free") {
+        // The sums of the passes' times are rounded in another order.
+        constexpr double rounding = 1e-12;
+        EXPECT_LE(p.in_turns.seconds / p.one_by_one.seconds, 1 + rounding);
+        if (p.skew != "even") continue;  // ranks wait for the busiest one's experts
+        EXPECT_NEAR(p.in_turns.seconds / p.one_by_one.seconds, 1, rounding);
+        EXPECT_EQ(p.one_by_one.exposed_seconds, 0);
+        continue;
+      }
+      EXPECT_LT(p.in_turns.seconds, p.one_by_one.seconds);
+      EXPECT_LT(p.in_turns.exposed_seconds, p.one_by_one.exposed_seconds);
+      EXPECT_GT(p.in_turns.exposed_seconds, 0);
+    }
+  }
+}
+
+// Without the time of messages, a pass takes as long in turns as alone.
+TEST(MoeBench, PassesOfPairsHaveTheTimesOfTheirTurns) {
+  TrainOptions train = default_options("moe");
+  train.model = "nano-moe";
+  train.mesh_lengths[Axis::pp] = 2;
+  train.schedule = "dualpipe-v";
+  train.micro_batches = 5;
+  train.global_batch = 10;
+  const Roofline roofline{.flops_per_s = 1e9, .bytes_per_s = 1e9};
+  const std::vector<CountedRank> alone = simulate_ranks(plan_of(train, 4), roofline, "free");
+  train.overlap_pairs = true;
+  const std::vector<CountedRank> in_turns = simulate_ranks(plan_of(train, 4), roofline, "free");
+  for (std::size_t rank = 0; rank < alone.size(); ++rank) {
+    ASSERT_EQ(in_turns[rank].passes.size(), alone[rank].passes.size());
+    for (std::size_t i = 0; i < alone[rank].passes.size(); ++i)
+      EXPECT_NEAR(in_turns[rank].passes[i], alone[rank].passes[i], 1e-9) << rank << ", " << i;
+  }
+}
+
+TEST(MoeBench, SaysWhyStepsHaveNoPairs) {
+  MoeBenchOptions options = small_moe();
+  options.ranks = {2};
+  MoePairOptions pairs;
+  pairs.micro_batches = 3;
+  EXPECT_THAT(bench_moe_pairs(options, pairs, nullptr).at(0).skipped,
+              HasSubstr("dualpipe-v on 2 ranks with 3 micro-batches"));
+  options.width = 100;
+  EXPECT_THAT(bench_moe_pairs(options, {}, nullptr).at(0).skipped, HasSubstr("--width 100"));
 }
 
 }  // namespace

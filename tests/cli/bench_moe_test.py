@@ -62,6 +62,27 @@ class BenchMoe(unittest.TestCase):
         self.assertEqual(len(said), 2)
         self.assertIn(f"all_to_all {file['moe_prices'][0]['times']:.3f}", said[0])
 
+    def test_it_simulates_steps_with_and_without_pairs(self):
+        words = (*SMALL[2:], "--ranks", "4", "--method", "all_to_all", "--layers", "4", "--expert-width", "512")
+        done = self.bench(*words, "--pairs", "--link", "free", "--link", "alpha=1us,beta=20GB/s", "--json", "a.json", "--trace", "t.json")
+        pairs = json.loads((self.path / "a.json").read_text())["moe_pairs"]
+        table = done.stdout.split("# a step")[1].splitlines()[1:]
+        rows = [line.split() for line in table if not line.startswith("#")]
+        self.assertEqual(len(rows), 2)
+        for row, pair in zip(rows, pairs, strict=True):
+            one, two = pair["one_by_one"], pair["in_turns"]
+            self.assertEqual(row[:5], [str(pair[key]) for key in ("skew", "ranks", "per_token", "tokens", "link")])
+            self.assertEqual(row[5:7], [f"{1e3 * step['seconds']:.3f}" for step in (one, two)])
+            self.assertEqual(row[7:9], [f"{4 * 8 * 1024 / step['seconds']:.0f}" for step in (one, two)])
+            self.assertEqual(row[9], f"{one['seconds'] / two['seconds']:.3f}")
+            self.assertEqual(row[10:12], [f"{1e3 * step['exposed_seconds']:.3f}" for step in (one, two)])
+        self.assertEqual(rows[0][9], "1.000")  # nothing travels
+        self.assertGreater(float(rows[1][9]), 1.1)
+        # The trace is of the first link: both passes of a pair take turns on a rank.
+        names = [event["name"] for event in json.loads((self.path / "t.json").read_text())["traceEvents"]
+                 if event["ph"] == "X" and event["pid"] == 0 and event["cat"] in ("forward", "backward")]
+        self.assertTrue(any(a == c and b == d and a != b for a, b, c, d in zip(names, names[1:], names[2:], names[3:])), names)
+
     def test_draws_are_repeated_and_depend_on_the_seed(self):
         words = (*SMALL, "--skew", "zipf:1", "--method", "all_to_all")
         first = self.bench(*words).stdout
@@ -74,7 +95,9 @@ class BenchMoe(unittest.TestCase):
         for words, said in ((("--ranks", "1"), "--ranks 1; use 2 to"), (("--method", "ring"), "no method 'ring'; choose from all_to_all"),
                             (("--skew", "zipf:x"), "no skew 'zipf:x'"), (("--per-token", "0"), "--per-token 0"),
                             (("--expert-capacity-factor", "0"), "--expert-capacity-factor 0"), (("--link", "fast"), "fast"),
-                            (("--ranks", "3"), "no point can be measured"), (("--dtype", "f12"), "f12")):
+                            (("--ranks", "3"), "no point can be measured"), (("--layers", "4"), "--layers without --pairs"),
+                            (("--pairs", "--layers", "2", *SMALL), "no step can be simulated"), (("--pairs", "--tflops", "0"), "invalid rate 0"),
+                            (("--trace", "t.json"), "--trace without --pairs"), (("--pairs", "--micro-batches", "0"), "--micro-batches 0"), (("--dtype", "f12"), "f12")):
             self.assertIn(said, self.bench(*words, status=2).stderr)
 
 

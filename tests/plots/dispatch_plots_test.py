@@ -74,6 +74,24 @@ class Dispatch(unittest.TestCase):
         worst = max(self.data["moe_prices"], key=lambda price: price["times"])
         self.assertIn(f"{worst['method']}: {worst['times']:.2f} times", chart.alt)
 
+    def test_steps_with_pairs_are_drawn_over_the_link(self):
+        links = [f"alpha=1us,beta={speed}GB/s" for speed in (80, 20)]
+        _, chart = self.charts("--ranks", "2,4", "--per-token", "2", "--method", "all_to_all", "--link", links[0], "--link", links[1], "--pairs",
+                               "--layers", "4", "--expert-width", "512")
+        self.assertEqual([axes.get_title(loc="left") for axes in chart.figure.axes],
+                         ["even, 2 ranks, K 2, 1024 tokens", "even, 4 ranks, K 2, 1024 tokens"])
+        pairs = self.data["moe_pairs"]
+        for axes, ranks in zip(chart.figure.axes, (2, 4)):
+            own = sorted((pair for pair in pairs if pair["ranks"] == ranks), key=lambda pair: pair["bytes_per_second"])
+            for label, step in (("one by one", "one_by_one"), ("in turns", "in_turns")):
+                drawn = self.lines(axes)[label]
+                self.assertEqual([y for _, y in drawn], [pair[step]["tokens_per_second"] for pair in own])
+                for (x, _), speed in zip(drawn, (20, 80), strict=True):
+                    self.assertAlmostEqual(x, speed, 9)
+        best = max(pair["one_by_one"]["seconds"] / pair["in_turns"]["seconds"] for pair in pairs)
+        self.assertIn(f"up to {best:.2f} times as fast", chart.alt)
+        self.assertEqual(len(chart.rows), 4)
+
     def test_the_report_says_what_was_found(self):
         first, second = self.charts("--ranks", "8", "--per-token", "2", "--skew", "even,zipf:1", "--link", LINKS[0], "--link", LINKS[1])
         section = report.dispatch_section(results.read([self.path]))
