@@ -147,6 +147,8 @@ class Backend {
     gelu_backward(c.slice, c.slice, hidden);
   }
 
+  // x = factor x
+  virtual void scale(Slice x, double factor) = 0;
   // sum += the sum of x over its rows.
   virtual void sum_rows(Slice sum, Slice x, Count rows) = 0;
   // out = base + dropout(x + bias); base may be empty; out may be x or base.

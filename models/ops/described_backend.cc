@@ -113,6 +113,9 @@ void DescribedBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Sl
   run(moving("layer_norm_backward_weight", {dweight, dbias, dout, x, mean, rstd}),
       [&] { inner_->layer_norm_backward_weight(dweight, dbias, dout, x, mean, rstd, rows); });
 }
+void DescribedBackend::scale(Slice x, double factor) {
+  run(moving("scale", {x, x}), [&] { inner_->scale(x, factor); });
+}
 void DescribedBackend::gelu(Slice out, Slice x) {
   run(moving("gelu", {out, x}), [&] { inner_->gelu(out, x); });
 }

@@ -41,6 +41,7 @@ class DescribedBackend : public Backend {
                                  Slice weight, Count rows) override;
   void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x, Slice mean,
                                   Slice rstd, Count rows) override;
+  void scale(Slice x, double factor) override;
   void gelu(Slice out, Slice x) override;
   void gelu_backward(Slice dx, Slice dout, Slice x) override;
   void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,

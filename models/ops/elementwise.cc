@@ -46,6 +46,12 @@ void gelu_backward(T* dx, const T* dout, const T* x, Count count) {
 }
 
 template <typename T>
+void scale(T* x, Count count, T factor) {
+#pragma omp parallel for simd schedule(static)
+  for (Count i = 0; i < count; ++i) x[i] *= factor;
+}
+
+template <typename T>
 void adamw(T* value, const T* gradient, T* first, T* second, Count count, const AdamWStep& s) {
   const T scale = static_cast<T>(s.gradient_scale), beta1 = static_cast<T>(s.beta1),
           beta2 = static_cast<T>(s.beta2);
@@ -143,6 +149,8 @@ template void gelu(float*, const float*, Count);
 template void gelu(double*, const double*, Count);
 template void gelu_backward(float*, const float*, const float*, Count);
 template void gelu_backward(double*, const double*, const double*, Count);
+template void scale(float*, Count, float);
+template void scale(double*, Count, double);
 template void adamw(float*, const float*, float*, float*, Count, const AdamWStep&);
 template void adamw(double*, const double*, double*, double*, Count, const AdamWStep&);
 template void sgd(float*, const float*, float*, Count, const SgdStep&);

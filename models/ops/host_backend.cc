@@ -88,6 +88,10 @@ class HostBackend final : public Backend {
     });
   }
 
+  void scale(Slice x, double factor) override {
+    with_real(x.dtype,
+              [&]<typename T>(T) { host::scale<T>(at<T>(x), x.count, static_cast<T>(factor)); });
+  }
   void gelu(Slice out, Slice x) override {
     with_real(out.dtype, [&]<typename T>(T) { host::gelu<T>(at<T>(out), at<T>(x), x.count); });
   }

@@ -44,6 +44,8 @@ void layer_norm_backward_weight(T* dweight, T* dbias, const T* dout, const T* x,
 template <typename T>
 void gelu(T* out, const T* x, Count count);
 template <typename T>
+void scale(T* x, Count count, T factor);
+template <typename T>
 void gelu_backward(T* dx, const T* dout, const T* x, Count count);
 // Like the functions of Backend. 16-bit data are computed in f32, block by block.
 void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,

@@ -110,6 +110,12 @@ void NarrowBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice
   store(dbias, bias);
 }
 
+void NarrowBackend::scale(Slice x, double factor) {
+  const Slice wide = widened(0, x);
+  wide_.scale(wide, factor);
+  store(x, wide);
+}
+
 void NarrowBackend::gelu(Slice out, Slice x) {
   const Slice wide = room(0, out);
   wide_.gelu(wide, widened(1, x));

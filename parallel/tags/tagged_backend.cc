@@ -93,6 +93,12 @@ void TaggedBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice
   inner_.layer_norm_backward_weight(dweight, dbias, dout, x, mean, rstd, rows);
 }
 
+void TaggedBackend::scale(Slice x, double factor) {
+  TagUse use(state_, "scale");
+  use.write(x, use.any(x, "x"));
+  inner_.scale(x, factor);
+}
+
 void TaggedBackend::gelu(Slice out, Slice x) {
   TagUse use(state_, "gelu");
   use.write(out, use.whole(x, "x"));

@@ -120,6 +120,8 @@ void CudaBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice d
   cuda::layer_norm_backward_weight(stream_(), dweight, dbias, dout, x, mean, rstd, rows, memory);
 }
 
+void CudaBackend::scale(Slice x, double factor) { cuda::scale(stream_(), x, factor); }
+
 void CudaBackend::gelu(Slice out, Slice x) { cuda::gelu(stream_(), out, x); }
 
 void CudaBackend::gelu_backward(Slice dx, Slice dout, Slice x) {

@@ -49,6 +49,7 @@ class CudaBackend final : public Backend {
   void layer_norm_backward_weight(Slice dweight, Slice dbias, Slice dout, Slice x, Slice mean,
                                   Slice rstd, Count rows) override;
   void gelu(Slice out, Slice x) override;
+  void scale(Slice x, double factor) override;
   void gelu_backward(Slice dx, Slice dout, Slice x) override;
   void attention(Slice out, Slice log_sum_exp, Slice qkv, const AttentionShape& shape,
                  const Dropout& dropout) override;

@@ -22,6 +22,15 @@ __device__ __forceinline__ Wide<T> tanh_from_exp(Wide<T> u) {
 constexpr double cubic = 0.044715, root_2_over_pi = 0.79788456080286535588;
 
 template <typename T>
+__global__ void scale_kernel(T* x, Wide<T> factor, Count count, bool whole) {
+  for_groups<Pack<T>::size>(count, whole, [&](Count i, Count here, bool all) {
+    Pack<T> pack = load(x + i, here, all);
+    for (int k = 0; k < Pack<T>::size; ++k) pack.x[k] *= factor;
+    store(x + i, pack, here, all);
+  });
+}
+
+template <typename T>
 __global__ void gelu_kernel(T* out, const T* x, Count count, bool whole) {
   using W = Wide<T>;
   const W a = static_cast<W>(root_2_over_pi), b = static_cast<W>(cubic);
@@ -100,6 +109,13 @@ __global__ void sum_doubles_kernel(double* sum, const double* values, Count coun
 }
 
 }  // namespace
+
+void scale(cudaStream_t stream, Slice x, double factor) {
+  with_type(x.dtype, [&]<typename T>(T*) {
+    launch(scale_kernel<T>, over_elements(x.count, pack_size<T>), stream, at<T>(x),
+           static_cast<Wide<T>>(factor), x.count, in_packs<T>(0, {at<T>(x)}));
+  });
+}
 
 void gelu(cudaStream_t stream, Slice out, Slice x) {
   with_type(x.dtype, [&]<typename T>(T*) {

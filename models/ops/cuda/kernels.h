@@ -75,6 +75,7 @@ void row_products(cudaStream_t stream, Slice products, Slice dout, Slice x,
                   const std::int32_t* rows, Count tokens, Count per_token);
 
 // elementwise.cu
+void scale(cudaStream_t stream, Slice x, double factor);
 void gelu(cudaStream_t stream, Slice out, Slice x);
 void gelu_backward(cudaStream_t stream, Slice dx, Slice dout, Slice x);
 // Value and states are f64 for a gradient of f64, otherwise f32 for one of f32, bf16 or f16.
