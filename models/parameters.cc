@@ -64,12 +64,14 @@ void Parameters::make_hidden(std::string_view name, Count rows, std::vector<Coun
 
 void Parameters::allocate() {
   values_ = Tensor({count_}, dtype_, ledger_, MemoryUse::parameters);
-  gradients_ = Tensor({count_}, dtype_, ledger_, MemoryUse::gradients);
-  zero_gradients();
+  if (!are_frozen()) {
+    gradients_ = Tensor({count_}, dtype_, ledger_, MemoryUse::gradients);
+    zero_gradients();
+  }
   for (int i = 0; i < static_cast<int>(list_.size()); ++i) {
     const Parameter& parameter = list_[index_of(i)];
     place_value(i, values().part(parameter.offset, parameter.count));
-    place_gradient(i, gradients().part(parameter.offset, parameter.count));
+    if (!are_frozen()) place_gradient(i, gradients().part(parameter.offset, parameter.count));
   }
 }
 
@@ -113,6 +115,7 @@ std::vector<Range> Parameters::partial_over(Axis axis, int ranks) const {
 
 std::vector<int> Parameters::partial_groups(Axis axis) const {
   std::set<int> groups;
+  if (are_frozen()) return {};
   for (const Parameter& parameter : list_)
     for (const Region::Columns& columns : parameter.region.columns)
       if (const auto [placed, ranks] = columns.placement[axis]; placed == Placed::partial)

@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+class Adapters;
+
 // Consecutive elements of a flat buffer, or rows or columns of a matrix.
 struct Range {
   Count first = 0, count = 0;
@@ -34,8 +36,9 @@ struct Region {
 };
 
 // A parameter's initial values, as in GPT-2: N(0, 0.02); the same for projections at the end of a
-// residual branch, divided by sqrt(2 layers); ones; zeros.
-enum class Initial : std::uint8_t { normal, branch_end, ones, zeros };
+// residual branch, divided by sqrt(2 layers); ones; zeros; uniform up to 1 / sqrt(columns), as adapters
+// begin.
+enum class Initial : std::uint8_t { normal, branch_end, ones, zeros, uniform };
 
 // The matrices of a hidden layer of which a whole parameter consists: next to each other, so many
 // columns each. None for vectors, embeddings and heads.
@@ -53,6 +56,7 @@ struct Parameter {
   Region region = {};        // not given: all elements, on every rank along all axes but pp
   std::string tied_to = {};  // the parameter on another stage that this one duplicates
   HiddenMatrices hidden = {};
+  double rate = 1;   // its learning rate over that of the training
   Count offset = 0;  // elements from the start of the flat buffers; no padding
   Count count = 0;
 
@@ -61,28 +65,40 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }
 };
 
-// Experts that ranks divide are apart from all other parameters: other ranks have the same ones.
-enum class ParameterSet : std::uint8_t { dense, experts };
+// Experts that ranks divide are apart from all other parameters: other ranks have the same ones. So are
+// frozen parameters, which have values only, and are not trained.
+enum class ParameterSet : std::uint8_t { dense, experts, frozen };
 template <typename T>
 struct BySet {
-  T dense{}, experts{};
+  T dense{}, experts{}, frozen{};
 
-  T& operator[](ParameterSet set) { return set == ParameterSet::experts ? experts : dense; }
+  T& operator[](ParameterSet set) {
+    return set == ParameterSet::dense ? dense : set == ParameterSet::experts ? experts : frozen;
+  }
   const T& operator[](ParameterSet set) const {
-    return set == ParameterSet::experts ? experts : dense;
+    return set == ParameterSet::dense ? dense : set == ParameterSet::experts ? experts : frozen;
   }
 };
 
 class Parameters {
  public:
-  // The parameters of one rank.
-  Parameters(DType dtype, Ledger& ledger, const RankPlace& at = {})
-      : dtype_(dtype), ledger_(ledger), at_(at) {}
+  // The parameters of one rank. With `adapters` they are frozen: they have no gradients, and layers
+  // that have an adapter register it there. See layers/lora.h.
+  Parameters(DType dtype, Ledger& ledger, const RankPlace& at = {}, Adapters* adapters = nullptr)
+      : dtype_(dtype), ledger_(ledger), at_(at), adapters_(adapters) {}
+
+  bool are_frozen() const { return adapters_ != nullptr; }
+  Adapters* adapters() const { return adapters_; }
 
   // The placement of elements that a layer divides along `axis`: each part is on `ranks` neighbours,
   // and each of several has a part of the gradient.
   Placement divided(Axis axis, int ranks = 1) const {
     return at_.undivided.with(axis, {ranks > 1 ? Placed::partial : Placed::sharded, ranks});
+  }
+
+  // The same for elements that all ranks along `axis` have, each with a part of their gradient.
+  Placement partial(Axis axis) const {
+    return at_.undivided.with(axis, {Placed::partial, at_.undivided[axis].ranks});
   }
 
   // Registers a parameter and returns its index. Call only before allocate().
@@ -92,7 +108,7 @@ class Parameters {
   // Says that a parameter, registered just now, consists of matrices with `rows` inputs and so many
   // columns each, of which ranks may have parts.
   void make_hidden(std::string_view name, Count rows, std::vector<Count> columns);
-  // Allocates both flat buffers: values undefined, gradients zero.
+  // Allocates both flat buffers: values undefined, gradients zero. Frozen parameters get values only.
   void allocate();
   // Instead of the flat buffers: places the value or the gradient of one parameter in `memory`, or
   // takes it away if `memory` is empty.
@@ -124,7 +140,7 @@ class Parameters {
   std::vector<Range> counted() const;
   // The ranges of gradients that consist of parts on `ranks` neighbours along an axis, ascending.
   std::vector<Range> partial_over(Axis axis, int ranks) const;
-  // The numbers of ranks for which such ranges exist, ascending.
+  // The numbers of ranks for which such ranges exist, ascending. Frozen parameters have none.
   std::vector<int> partial_groups(Axis axis) const;
 
  private:
@@ -134,6 +150,7 @@ class Parameters {
   DType dtype_;
   Ledger& ledger_;
   RankPlace at_;
+  Adapters* adapters_;
   std::vector<Parameter> list_;
   Count count_ = 0;
   Tensor values_, gradients_;

@@ -15,9 +15,16 @@ Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger,
       backend_(backend),
       ledger_(ledger),
       parameters_(dtype, ledger),
-      stage_(parameters_, config_, {.first = 0, .count = config.layers}, backend, ledger, options) {
+      adapters_(options.lora.exists()
+                    ? std::optional<Adapters>(std::in_place, parameters_, options.lora, ledger)
+                    : std::nullopt),
+      frozen_(dtype, ledger, {}, adapters_ ? &*adapters_ : nullptr),
+      stage_(adapters_ ? frozen_ : parameters_, config_, {.first = 0, .count = config.layers},
+             backend, ledger, options) {
   check(config);
-  if (has_memory) parameters_.allocate();
+  if (!has_memory) return;
+  parameters_.allocate();
+  if (adapters_) frozen_.allocate();
 }
 
 void Gpt::initialize(std::uint64_t seed) {

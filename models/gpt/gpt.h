@@ -4,6 +4,7 @@
 // The whole model: one stage, and the stash of one micro-batch.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,8 +26,11 @@ class Gpt {
 
   const GptConfig& config() const { return config_; }
   Backend& backend() const { return backend_; }
+  // The parameters that are trained: with adapters, theirs only.
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
+  // With adapters: all others. Else there are none.
+  Parameters& frozen() { return frozen_; }
   const ModelOptions& options() const { return options_; }
 
   // See initialize_weights().
@@ -52,6 +56,8 @@ class Gpt {
   Backend& backend_;
   Ledger& ledger_;
   Parameters parameters_;
+  std::optional<Adapters> adapters_;
+  Parameters frozen_;
   GptStage stage_;
   StageStash stash_;
 };

@@ -33,8 +33,16 @@ GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers 
       split_(factory.split()),
       masks_(options.dropout, split_) {
   if (is_first()) embedding_ = factory.embedding(parameters, config);
-  for (int i = 0; i < layers.count; ++i)
+  const auto adapters = [&] {
+    return parameters.are_frozen()
+               ? static_cast<int>(parameters.adapters()->parameters().list().size())
+               : 0;
+  };
+  for (int i = 0; i < layers.count; ++i) {
+    const int first = adapters();
     blocks_.emplace_back(parameters, layers.first + i, config, options.dropout, factory);
+    if (adapters() > first) adapters_.push_back({first, adapters() - 1});
+  }
   if (is_last()) {
     norm_.emplace(parameters, "ln_f", config.width, config.layer_norm_epsilon);
     head_ = factory.head(parameters, config, embedding_.get());
@@ -52,11 +60,13 @@ std::optional<int> GptStage::head() const {
 }
 
 Unit GptStage::head_unit() const {
-  return {norm_->weight(), embedding_ ? norm_->bias() : head_->parameter()};
+  return {norm_->weight(), embedding_ ? norm_->bias() : head_->parameter(), base_set()};
 }
 
 std::vector<Unit> GptStage::block_units(std::size_t i) const {
-  std::vector<Unit> units = {{blocks_[i].first_parameter(), blocks_[i].last_parameter()}};
+  std::vector<Unit> units = {
+      {blocks_[i].first_parameter(), blocks_[i].last_parameter(), base_set()}};
+  if (!adapters_.empty()) units.push_back(adapters_[i]);
   if (const Experts* const experts = blocks_[i].divided_experts())
     units.push_back({experts->first_parameter(), experts->last_parameter(), ParameterSet::experts});
   return units;
@@ -116,6 +126,7 @@ double GptStage::forward(StageStash& stash, const Rows& rows, std::span<const st
                          Slice input, Slice output, const std::optional<Targets>& targets) {
   stash.rows = rows;
   stash.blocks.resize(blocks_.size());
+  if (parameters_.are_frozen()) parameters_.adapters()->reserve(rows.count());
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     with_shared_memory(i, stash, [&] {
       blocks_[i].prepare(stash.blocks[i], rows, outer_rows(rows.count()), parameters_.dtype(),
@@ -221,6 +232,7 @@ void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice in
 }
 
 void GptStage::announce(const Unit& unit) {
+  if (unit.set == ParameterSet::frozen) return;
   for (int p = unit.last; observer_ && p >= unit.first; --p) observer_->gradient_ready(p, unit.set);
 }
 
@@ -231,8 +243,8 @@ void GptStage::announce_block(std::size_t i) {
 void GptStage::norm_backward_weight(StageStash& stash) {
   norm_->backward_weight(backend_, stash.head_gradient.slice(), stash.head.norm,
                          stash.head.input.slice(), outer_rows(stash.rows.count()));
-  announce({norm_->weight(), norm_->bias()});
-  if (!embedding_) announce({head_->parameter(), head_->parameter()});
+  announce({norm_->weight(), norm_->bias(), base_set()});
+  if (!embedding_) announce({head_->parameter(), head_->parameter(), base_set()});
 }
 
 void GptStage::embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens,

@@ -19,6 +19,7 @@
 #include "models/gpt_config.h"
 #include "models/layers/block.h"
 #include "models/layers/whole_layers.h"
+#include "models/lora_config.h"
 #include "models/parameters.h"
 
 namespace lockstep {
@@ -39,6 +40,7 @@ struct ModelOptions {
   double label_smoothing = 0;
   Recompute recompute = Recompute::none;
   KeptInput kept_input = KeptInput::whole;
+  LoraConfig lora = {};
 };
 
 // One each for blocks with a dense mlp and for blocks with experts.
@@ -72,7 +74,7 @@ struct Targets {
 };
 
 // A unit: parameters first .. last of a set, which a pass uses together. A block, the experts of a
-// block if ranks divide them, or an end of the model: the embedding before the first block, or the
+// block if ranks divide them, its adapters if it has any, or an end of the model: the embedding before the first block, or the
 // last layer norm with the head.
 struct Unit {
   int first = 0, last = 0;
@@ -102,7 +104,7 @@ class PassObserver {
 
 class GptStage {
  public:
-  // Registers the stage's parameters. If the stage has both head and token embedding, they are tied.
+  // Registers the stage's parameters. If they are frozen, those of its adapters are apart. If the stage has both head and token embedding, they are tied.
   // Otherwise the head has a copy, "lm_head.weight". With `full` recomputation, backward must be
   // whole.
   GptStage(Parameters& parameters, const GptConfig& config, StageLayers layers, Backend& backend,
@@ -160,9 +162,15 @@ class GptStage {
   void last_logits(const StageStash& stash, Slice logits);
 
  private:
-  Unit embedding_unit() const { return {embedding_->tokens(), embedding_->positions()}; }
+  // The set of all parameters but adapters and divided experts.
+  ParameterSet base_set() const {
+    return parameters_.are_frozen() ? ParameterSet::frozen : ParameterSet::dense;
+  }
+  Unit embedding_unit() const {
+    return {embedding_->tokens(), embedding_->positions(), base_set()};
+  }
   Unit head_unit() const;
-  // The units of a block: with experts of their own, two.
+  // The units of a block: with experts or adapters of their own, two.
   std::vector<Unit> block_units(std::size_t i) const;
   // Runs work() as a use of the unit.
   template <typename Work>
@@ -208,6 +216,7 @@ class GptStage {
   InputStore* store_ = nullptr;
   std::unique_ptr<Embedding> embedding_;
   std::vector<Block> blocks_;
+  std::vector<Unit> adapters_;  // of the blocks, if the parameters are frozen
   std::optional<LayerNorm> norm_;
   std::unique_ptr<Head> head_;
 

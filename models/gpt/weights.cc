@@ -126,8 +126,18 @@ std::vector<Parameter> whole_parameters(const GptConfig& config) {
   return parameters.list();
 }
 
+std::vector<Parameter> whole_adapters(const GptConfig& config, const LoraConfig& lora) {
+  Ledger none;
+  Parameters parameters(DType::f32, none);
+  Adapters adapters(parameters, lora, none);
+  Parameters frozen(DType::f32, none, {}, &adapters);
+  const GptStage registers(frozen, config, {.first = 0, .count = config.layers}, host_backend(),
+                           none);
+  return parameters.list();
+}
+
 void initialize_weights(Parameters& parameters, const std::vector<Parameter>& whole, int layers,
-                        std::uint64_t seed) {
+                        std::uint64_t seed, std::size_t first) {
   constexpr double deviation = 0.02;
   const WholeByName places = by_name(whole);
   std::vector<double> drawn;
@@ -136,12 +146,16 @@ void initialize_weights(Parameters& parameters, const std::vector<Parameter>& wh
     const Parameter& parameter = parameters.list()[i];
     const std::size_t number = places.at(parameter.whole_name());
     const Count columns = whole[number].shape.back(), all = whole[number].count;
+    const auto stream = static_cast<std::int64_t>(first + number);
     const double scale =
         parameter.initial == Initial::branch_end ? deviation / std::sqrt(2.0 * layers) : deviation;
     const auto value = [&](Count there) {
       if (parameter.initial == Initial::zeros) return 0.0;
       if (parameter.initial == Initial::ones) return 1.0;
-      return scale * random_normal(seed, static_cast<std::int64_t>(number), there);
+      if (parameter.initial == Initial::uniform)
+        return (2 * random_uniform(seed, stream, there) - 1) /
+               std::sqrt(static_cast<double>(columns));
+      return scale * random_normal(seed, stream, there);
     };
     write_in_blocks(
         parameter, parameters.value(static_cast<int>(i)), [&](Count row, Count rows, Slice block) {

@@ -12,6 +12,7 @@
 
 #include "models/gpt/safetensors.h"
 #include "models/gpt_config.h"
+#include "models/lora_config.h"
 #include "models/parameters.h"
 #include "models/routing.h"
 
@@ -19,12 +20,14 @@ namespace lockstep {
 
 // The parameters of the whole model, in the order of their numbers and of files.
 std::vector<Parameter> whole_parameters(const GptConfig& config);
+// Those of its adapters, in the same order.
+std::vector<Parameter> whole_adapters(const GptConfig& config, const LoraConfig& lora);
 
 // GPT-2's initial weights: see Initial. An element's value depends only on the seed, its parameter's
-// index in `whole` and its index there, so every rank draws its own. Skips parameters that have no
-// memory now.
+// index in `whole`, from `first` on, and its index there, so every rank draws its own. Skips parameters
+// that have no memory now.
 void initialize_weights(Parameters& parameters, const std::vector<Parameter>& whole, int layers,
-                        std::uint64_t seed);
+                        std::uint64_t seed, std::size_t first = 0);
 
 // The safetensors files of a whole model's weights: see weight_files.h. Names may begin with "transformer.". Skips what else
 // GPT-2 files hold (causal-mask buffers, lm_head.weight equal to wte.weight).

@@ -27,6 +27,7 @@ void LayerNorm::backward_input(Backend& backend, Slice dx, Slice base, Slice dou
 
 void LayerNorm::backward_weight(Backend& backend, Slice dout, const LayerNormStash& stash, Slice x,
                                 Count rows) const {
+  if (parameters_.are_frozen()) return;
   backend.layer_norm_backward_weight(parameters_.gradient(weight_), parameters_.gradient(bias_),
                                      dout, x, stash.mean.slice(), stash.rstd.slice(), rows);
 }

@@ -2,17 +2,27 @@
 
 namespace lockstep {
 
-LinearRegions column_regions(const Parameters& parameters, Count in, Range own) {
-  const std::vector<Region::Columns> columns = {
-      {.range = own, .placement = parameters.divided(Axis::tp)}};
-  return {.weight = {.rows = {0, in}, .columns = columns},
-          .bias = {.rows = {0, 1}, .columns = columns}};
+// All ranks have A and the whole input, but each only its own columns of the gradient of the output.
+LinearRegions column_regions(const Parameters& parameters, Count in,
+                             const std::vector<Region::Columns>& own) {
+  return {
+      .weight = {.rows = {0, in}, .columns = own},
+      .bias = {.rows = {0, 1}, .columns = own},
+      .adapter = {.a = {{.range = {0, in}, .placement = parameters.partial(Axis::tp)}}, .b = own}};
 }
 
+LinearRegions column_regions(const Parameters& parameters, Count in, Range own) {
+  return column_regions(parameters, in,
+                        {{.range = own, .placement = parameters.divided(Axis::tp)}});
+}
+
+// All ranks have B and the whole gradient of the output, but each only its own part of x A^T.
 LinearRegions row_regions(const Parameters& parameters, Range own, Count out) {
   return {.weight = {.rows = own,
                      .columns = {{.range = {0, out}, .placement = parameters.divided(Axis::tp)}}},
-          .bias = {}};
+          .bias = {},
+          .adapter = {.a = {{.range = own, .placement = parameters.divided(Axis::tp)}},
+                      .b = {{.range = {0, out}, .placement = parameters.partial(Axis::tp)}}}};
 }
 
 Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count out,
@@ -24,19 +34,29 @@ Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count 
                               .shape = {in, out},
                               .initial = initial,
                               .region = regions.weight})),
-      bias_(parameters.add({.name = name + ".bias", .shape = {out}, .region = regions.bias})) {}
+      bias_(parameters.add({.name = name + ".bias", .shape = {out}, .region = regions.bias})) {
+  Adapters* const adapters = parameters.adapters();
+  if (adapters && adapters->config().adapts(name))
+    adapter_.emplace(*adapters, name, in, out, regions.adapter);
+}
 
 void Linear::product(Backend& backend, Slice out, Slice x, Count rows) const {
   backend.gemm({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_}, 0);
+  if (adapter_) adapter_->add(backend, out, x, rows);
 }
 
 void Linear::forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const {
   backend.gemm_bias({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_},
                     base, parameters_.value(bias_));
+  if (adapter_) adapter_->add(backend, out, x, rows);
 }
 
 void Linear::forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x,
                           Count rows) const {
+  if (adapter_) {
+    forward(backend, hidden, {}, x, rows);
+    return backend.gelu(activated, hidden);
+  }
   backend.gemm_bias_gelu({x, rows, in_}, {parameters_.value(weight_), in_, out_},
                          {hidden, rows, out_}, activated, parameters_.value(bias_));
 }
@@ -44,21 +64,28 @@ void Linear::forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice
 void Linear::backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const {
   backend.gemm({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
                {dx, rows, in_}, 0);
+  if (adapter_) adapter_->add_input_gradient(backend, dx, dout, rows);
 }
 
 void Linear::backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden,
                            Count rows) const {
+  if (adapter_) {
+    backward_input(backend, dhidden, dout, rows);
+    return backend.gelu_backward(dhidden, dhidden, hidden);
+  }
   backend.gemm_gelu_backward({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
                              {dhidden, rows, in_}, hidden);
 }
 
 void Linear::backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const {
+  if (adapter_) adapter_->backward_weight(backend, dout, x, rows);
+  if (parameters_.are_frozen()) return;
   backend.gemm(Matrix(x, rows, in_).t(), {dout, rows, out_},
                {parameters_.gradient(weight_), in_, out_}, 1);
 }
 
 void Linear::backward_bias(Backend& backend, Slice dout, Count rows) const {
-  backend.sum_rows(parameters_.gradient(bias_), dout, rows);
+  if (!parameters_.are_frozen()) backend.sum_rows(parameters_.gradient(bias_), dout, rows);
 }
 
 }  // namespace lockstep

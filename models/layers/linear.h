@@ -1,25 +1,32 @@
 // A linear layer: out = x W + b, with W stored as [in, out], as in Hugging Face's GPT-2.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "models/backend.h"
+#include "models/layers/lora.h"
 #include "models/parameters.h"
 
 namespace lockstep {
 
-// The parts of the weight and the bias that a rank holds. Not given: all of it.
+// The parts of the weight and the bias that a rank holds, and of an adapter if the layer has one. Not
+// given: all of it.
 struct LinearRegions {
   Region weight, bias;
+  AdapterColumns adapter = {};
 };
 // Of a weight [in, out] whose columns ranks along tp divide, with the bias; or whose rows they divide,
 // without it.
+LinearRegions column_regions(const Parameters& parameters, Count in,
+                             const std::vector<Region::Columns>& own);
 LinearRegions column_regions(const Parameters& parameters, Count in, Range own);
 LinearRegions row_regions(const Parameters& parameters, Range own, Count out);
 
 class Linear {
  public:
-  // Registers name.weight [in, out], initialized with `initial`, and name.bias [out].
+  // Registers name.weight [in, out], initialized with `initial`, and name.bias [out]. If they are frozen
+  // and the layer has an adapter, it is a part of all passes.
   Linear(Parameters& parameters, const std::string& name, Count in, Count out, Initial initial,
          const LinearRegions& regions = {});
 
@@ -27,6 +34,8 @@ class Linear {
   Count out() const { return out_; }
   Parameters& parameters() const { return parameters_; }
   Slice bias_value() const { return parameters_.value(bias_); }
+  // Whether backward_matrix() adds to any gradient.
+  bool trains_matrix() const { return !parameters_.are_frozen() || adapter_; }
   int weight() const { return weight_; }
   int bias() const { return bias_; }
 
@@ -49,6 +58,7 @@ class Linear {
   Parameters& parameters_;
   Count in_, out_;
   int weight_, bias_;
+  std::optional<Adapter> adapter_;
 };
 
 }  // namespace lockstep

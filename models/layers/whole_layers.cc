@@ -98,6 +98,7 @@ class WholeEmbedding final : public Embedding {
   }
   void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
                 const Rows& rows, const Dropout& dropout) const override {
+    if (parameters_.are_frozen()) return;
     if (dropout.rate > 0) backend.dropout(dout, dout, rows.count(), dropout);
     backend.embedding_backward(parameters_.gradient(tokens_), 0, dout, inputs);
     backend.positions_backward(parameters_.gradient(positions_), dout, rows.places(0),
@@ -145,6 +146,7 @@ class WholeHead final : public Head {
     run(meanwhile);
   }
   void backward_weight(Backend& backend, const HeadStash& stash, Count rows) const override {
+    if (parameters_.are_frozen()) return;
     // For a tied embedding this is the first part; backward of the embedding adds the second.
     backend.gemm(without_padding(stash.logits.slice(), rows, vocabulary_).t(),
                  {stash.normed.slice(), rows, width_},

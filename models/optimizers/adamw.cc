@@ -23,7 +23,7 @@ void AdamW::step(double learning_rate, double gradient_scale) {
       const auto part = [&](Slice of_group) { return of_group.part(begin - from, end - begin); };
       backend_.adamw(part(stepping), gradients_.part(begin - first_, end - begin),
                      part(first_moment), part(second_moment),
-                     {.learning_rate = learning_rate,
+                     {.learning_rate = learning_rate * parameter.rate,
                       .beta1 = options_.beta1,
                       .beta2 = options_.beta2,
                       .eps = options_.eps,
