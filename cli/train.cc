@@ -30,6 +30,7 @@
 #include "parallel/plan/plan.h"
 #include "parallel/plan/plan_claims.h"
 #include "parallel/predict/needed_bytes.h"
+#include "parallel/train/save_adapters.h"
 #include "parallel/train/trainer.h"
 
 namespace lockstep {
@@ -142,6 +143,7 @@ int run(TrainCommand& c) {
   inputs.push_back(c.plan.plan_file);
   check_outputs({c.json, c.trace, c.archive, options.save}, inputs);
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
+  if (!options.save_adapters.empty()) check_adapters_output(options.save_adapters);
   check_machine(plan, world);
   world.claims = claims_of(c, plan);
   std::optional<Archive> archive;

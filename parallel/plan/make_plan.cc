@@ -236,6 +236,7 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
             .schedule = {}};
   plan.model.experts = with_options(model.experts, options);
   check(plan.model);
+  complete_lora(plan);
   if (entry.set_implied) entry.set_implied(plan.options, plan.length(cp));
   divide_context(plan.options, plan.length(cp));
   // A single stage needs no schedule: each micro-batch goes forward and then back.

@@ -32,7 +32,8 @@ ModelOptions model_options(const TrainOptions& options) {
           .recompute = recompute_from_name(options.recompute),
           .kept_input = !partitions_activations(options) ? KeptInput::whole
                         : options.offload_activations    ? KeptInput::offloaded
-                                                         : KeptInput::part};
+                                                         : KeptInput::part,
+          .lora = lora_config(options)};
 }
 
 OptimizerSettings optimizer_settings(const TrainOptions& options) {

@@ -63,6 +63,16 @@ struct OptimizerOptions {
   double muon_learning_rate = 0.02, muon_momentum = 0.95;
 };
 
+// Adapters of linear layers, which are trained instead of all weights: see lora_config.h.
+struct LoraOptions {
+  int lora_rank = 0;                 // 0: all weights are trained
+  std::optional<double> lora_alpha;  // not given: that of lora_init, or twice the rank
+  std::string lora_targets;          // separated by commas; empty: those of lora_init, or c_attn
+  bool rank_stabilized = false;
+  double lora_rate_ratio = 1;
+  std::string lora_init;  // folder of adapters to start from; empty: drawn
+};
+
 // Lengths of the axes. Not given: 1, or, for the technique's free axis, the remaining ranks.
 struct MeshOptions {
   ByAxis<std::optional<int>> mesh_lengths;
@@ -169,6 +179,7 @@ struct RunOptions {
   std::map<int, double> slow_ranks;  // slowdown factors of stragglers
   double compute_seconds = 0;        // under the clock unit: time of a rank's part of a step
   std::string save;                  // final weights; empty: none
+  std::string save_adapters;         // folder of final adapters; empty: none
   int sample = 0;                    // tokens of text to write after training
   std::string prompt = "\n";
 };
@@ -179,6 +190,7 @@ struct TrainOptions : InputOptions,
                       RegularizationOptions,
                       RecomputeOptions,
                       OptimizerOptions,
+                      LoraOptions,
                       MeshOptions,
                       DataParallelOptions,
                       ShardingOptions,
@@ -209,6 +221,7 @@ OptionGroup describe(PrecisionOptions& options);
 OptionGroup describe(RegularizationOptions& options);
 OptionGroup describe(RecomputeOptions& options);
 OptionGroup describe(OptimizerOptions& options);
+OptionGroup describe(LoraOptions& options);
 OptionGroup describe_tensor_axis(MeshOptions& options);
 OptionGroup describe(MeshOptions& options);  // the other axes
 OptionGroup describe(DataParallelOptions& options);
@@ -242,6 +255,8 @@ ModelOptions model_options(const TrainOptions& options);
 // A model's experts, with a training's way to route. Throws Error (bad_input) if there are none.
 ExpertConfig with_options(ExpertConfig experts, const ExpertOptions& options);
 OptimizerSettings optimizer_settings(const TrainOptions& options);
+// The adapters that are trained; none if all weights are.
+LoraConfig lora_config(const TrainOptions& options);
 
 // The name of the loss-scaling rule, with its default.
 std::string loss_scaling(const TrainOptions& options);

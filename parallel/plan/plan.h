@@ -65,6 +65,8 @@ struct Plan {
   // The same for a set of parameters. Experts that ranks divide have fewer copies: neighbours among
   // the copies of the rest have different experts.
   ReplicaGroup replicas(int rank, ParameterSet set) const;
+  // Whether adapters are trained, and all other parameters are frozen.
+  bool trains_adapters() const { return options.lora_rank > 0; }
   int expert_ranks() const { return options.expert_ranks.value_or(1); }
   int expert_rank(int rank) const { return copy(rank) % expert_ranks(); }
   // The tensor-parallel ranks that split each expert.

@@ -7,6 +7,7 @@
 #include "collectives/base/checksum.h"
 #include "collectives/base/json_text.h"
 #include "models/data/token_files.h"
+#include "models/gpt/adapter_files.h"
 #include "models/gpt/weight_files.h"
 
 namespace lockstep {
@@ -24,6 +25,8 @@ Claim claim_of(const Option& option, const TrainOptions& options) {
   if (option.flag == "data") return {flag, contents_of_all(data_paths(options.data))};
   if (option.flag == "init")
     return {flag, options.init.empty() ? "none" : contents_of_all(weight_paths(options.init))};
+  if (option.flag == "lora-init" && !options.lora_init.empty())
+    return {flag, contents_of(adapter_weights_path(options.lora_init))};
   if (option.flag == "schedule-file") return {flag, contents_of(options.schedule_file)};
   return {flag, text_of(option)};
 }

@@ -23,6 +23,7 @@ ParameterTerms::ParameterTerms(const Plan& plan, int rank, const RankModel& mode
 }
 
 std::vector<Terms> ParameterTerms::all() const {
+  if (are_frozen()) return frozen();
   std::vector<Terms> all = {checkpoint_terms(
       plan_, replicas_, parameters_, sharding_ ? &units_ : nullptr, environment_.computes_on_host)};
   if (are_experts()) all.push_back(norm_of_experts());
@@ -70,11 +71,26 @@ Terms ParameterTerms::norm_of_experts() const {
   return terms;
 }
 
+// Values only; if they are sharded, also what gathers send.
+std::vector<Terms> ParameterTerms::frozen() const {
+  if (sharding_)
+    return {sharded_exchange_terms(plan_, rank_, *sharding_, units_, environment_.replicas[set_],
+                                   Moment::reduction, Moment::norm_of_shards),
+            sharded_state_terms(plan_, rank_, *sharding_, units_)};
+  Terms terms{.part = PlanPart::states};
+  terms.hold({.use = MemoryUse::parameters,
+              .bytes = parameters_.count() * element_bytes(plan_.options.dtype),
+              .formula = "Psi_frozen * beta"});
+  return {terms};
+}
+
 // If nothing is sharded.
 Terms ParameterTerms::states() const {
   const Count count = parameters_.count();
   const DType dtype = plan_.options.dtype;
-  const std::string psi = plan_.splits_model() || plan_.expert_ranks() > 1 ? "Psi_rank" : "Psi";
+  const std::string psi = plan_.trains_adapters()                            ? "Psi_adapters"
+                          : plan_.splits_model() || plan_.expert_ranks() > 1 ? "Psi_rank"
+                                                                             : "Psi";
   const OptimizerSettings settings = optimizer_settings(plan_.options);
   Terms terms{.part = PlanPart::states};
   for (const MemoryUse use : {MemoryUse::parameters, MemoryUse::gradients})

@@ -107,7 +107,7 @@ class RankTerms {
     terms.hold({.use = MemoryUse::communication,
                 .bytes = tensor_scratch_bytes(plan_.model, split_, most_rows_, dtype_,
                                               plan_.options.label_smoothing > 0, has_first_stage(),
-                                              has_last_stage()),
+                                              has_last_stage(), !plan_.trains_adapters()),
                 .formula = "gathered rows",
                 .exact = is_even()});
     for (const ParameterTerms& set : sets_)
@@ -208,6 +208,11 @@ class RankTerms {
     Count of_stages = 0;
     for (const int s : stages_) of_stages += bytes.shared(layers_of(s)) + made_again;
     Terms terms{.part = PlanPart::activations};
+    if (options.lora.exists())
+      terms.hold({.use = MemoryUse::activations,
+                  .bytes = most_rows_ * options.lora.rank * element(),
+                  .formula = "N r of adapters",
+                  .exact = is_even()});
     terms.hold({.use = MemoryUse::activations,
                 .bytes = stash_bytes(peaks, bytes) + of_stages,
                 .formula = fmt::format("{} blocks + {} block gradients + ends in flight",

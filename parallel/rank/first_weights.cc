@@ -4,14 +4,24 @@
 
 namespace lockstep {
 
-FirstWeights::FirstWeights(const Plan& plan) : plan_(plan), whole_(whole_parameters(plan.model)) {
+FirstWeights::FirstWeights(const Plan& plan)
+    : plan_(plan),
+      whole_(whole_parameters(plan.model)),
+      adapters_(whole_adapters(plan.model, lora_config(plan.options))) {
+  if (!plan.options.lora_init.empty()) adapter_file_.emplace(plan.options.lora_init, adapters_);
   if (plan.options.init.empty()) return;
   file_.emplace(plan.options.init, whole_);
   check_biases(plan.options.init, file_->biases(), plan.model);
 }
 
 void FirstWeights::set(Parameters& parameters) const {
-  if (file_)
+  const bool are_adapters = plan_.trains_adapters() && !parameters.are_frozen();
+  if (are_adapters && adapter_file_)
+    adapter_file_->read(parameters);
+  else if (are_adapters)
+    initialize_weights(parameters, adapters_, plan_.model.layers, plan_.options.seed,
+                       whole_.size());
+  else if (file_)
     file_->read(parameters);
   else
     initialize_weights(parameters, whole_, plan_.model.layers, plan_.options.seed);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/gpt/adapter_files.h"
 #include "models/gpt/weights.h"
 #include "models/parameters.h"
 #include "parallel/plan/plan.h"
@@ -11,7 +12,7 @@
 
 namespace lockstep {
 
-// The initial weights: from the plan's file, or drawn from its seed. Each rank takes its own part,
+// The initial weights, and adapters: from the plan's files, or drawn from its seed. Each rank takes its own part,
 // and sends nothing.
 class FirstWeights {
  public:
@@ -24,8 +25,9 @@ class FirstWeights {
 
  private:
   const Plan& plan_;
-  const std::vector<Parameter> whole_;
+  const std::vector<Parameter> whole_, adapters_;
   std::optional<WeightsReader> file_;
+  std::optional<AdapterReader> adapter_file_;
 };
 
 // Calls sink(part, flat) with a copy of `flat` in the host's memory.

@@ -27,7 +27,13 @@ LayerRanks::LayerRanks(const Plan& plan, int of, Ledger& ledger)
 namespace {
 
 BySet<ReplicaGroup> replicas_of(const Plan& plan, int rank) {
-  return {plan.replicas(rank, ParameterSet::dense), plan.replicas(rank, ParameterSet::experts)};
+  return {plan.replicas(rank, ParameterSet::dense), plan.replicas(rank, ParameterSet::experts),
+          plan.replicas(rank, ParameterSet::frozen)};
+}
+
+std::optional<Adapters> adapters_of(const Plan& plan, Parameters& parameters, Ledger& ledger) {
+  if (!plan.trains_adapters()) return {};
+  return std::optional<Adapters>(std::in_place, parameters, lora_config(plan.options), ledger);
 }
 
 }  // namespace
@@ -36,7 +42,10 @@ RankModel::RankModel(const Plan& plan, Communicator& world, Backend& backend, Le
     : ranks(plan, world, ledger),
       replicas(replicas_of(plan, ranks.rank)),
       parameters(plan.options.dtype, ledger, plan.rank_place(ranks.rank)),
-      experts(plan.options.dtype, ledger, plan.rank_place(ranks.rank, ParameterSet::experts)) {
+      experts(plan.options.dtype, ledger, plan.rank_place(ranks.rank, ParameterSet::experts)),
+      adapters(adapters_of(plan, parameters, ledger)),
+      frozen(plan.options.dtype, ledger, plan.rank_place(ranks.rank),
+             adapters ? &*adapters : nullptr) {
   add_stages(plan, backend, ledger);
 }
 
@@ -44,7 +53,9 @@ RankModel::RankModel(const Plan& plan, int rank, Backend& backend, Ledger& ledge
     : ranks(plan, rank, ledger),
       replicas(replicas_of(plan, rank)),
       parameters(plan.options.dtype, ledger, plan.rank_place(rank)),
-      experts(plan.options.dtype, ledger, plan.rank_place(rank, ParameterSet::experts)) {
+      experts(plan.options.dtype, ledger, plan.rank_place(rank, ParameterSet::experts)),
+      adapters(adapters_of(plan, parameters, ledger)),
+      frozen(plan.options.dtype, ledger, plan.rank_place(rank), adapters ? &*adapters : nullptr) {
   add_stages(plan, backend, ledger);
 }
 
@@ -63,7 +74,7 @@ void RankModel::add_stages(const Plan& plan, Backend& backend, Ledger& ledger) {
   const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
   for (int s = 0; s < plan.schedule.stages; ++s)
     if (rank_of_stage[static_cast<std::size_t>(s)] == plan.place(ranks.rank, Axis::pp))
-      stages.try_emplace(s, parameters, plan.model,
+      stages.try_emplace(s, of(base_set()), plan.model,
                          layers_of_stage(plan.model.layers, plan.schedule.stages, s), backend,
                          ledger, plan.stage_options(), factory);
   share_sequences(plan);
@@ -95,12 +106,14 @@ void RankModel::assume_choices(const Plan& plan) {
 
 std::vector<ParameterSet> RankModel::sets() const {
   std::vector<ParameterSet> sets = {ParameterSet::dense};
+  if (adapters) sets.insert(sets.begin(), ParameterSet::frozen);
   if (!experts.list().empty()) sets.push_back(ParameterSet::experts);
   return sets;
 }
 
 EmbeddingCopies RankModel::embedding_copies() const {
   EmbeddingCopies copies;
+  if (adapters) return copies;
   for (const auto& [number, stage] : stages) {
     if (stage.is_first() && stage.is_last()) return {};
     if (stage.is_first()) copies.tokens = stage.tokens();

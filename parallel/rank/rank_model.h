@@ -15,7 +15,8 @@
 namespace lockstep {
 
 // A rank's copies of the embedding that both ends of a pipeline have, as parameters: the table of
-// the first stage, and the matrix of the last stage's head. None where one stage is both ends.
+// the first stage, and the matrix of the last stage's head. None where one stage is both ends, or if
+// they are frozen: then neither has a gradient.
 struct EmbeddingCopies {
   std::optional<int> tokens, head;
   bool contain(int parameter) const { return parameter == tokens || parameter == head; }
@@ -46,22 +47,28 @@ struct RankModel {
   RankModel(const RankModel&) = delete;
 
   EmbeddingCopies embedding_copies() const;
-  // The sets of parameters that it has, and each of them.
+  // The sets of parameters that it has, and each of them. Frozen ones come first.
   std::vector<ParameterSet> sets() const;
-  Parameters& of(ParameterSet set) { return set == ParameterSet::dense ? parameters : experts; }
-  const Parameters& of(ParameterSet set) const {
-    return set == ParameterSet::dense ? parameters : experts;
+  Parameters& of(ParameterSet set) {
+    return set == ParameterSet::dense     ? parameters
+           : set == ParameterSet::experts ? experts
+                                          : frozen;
   }
+  const Parameters& of(ParameterSet set) const { return const_cast<RankModel&>(*this).of(set); }
+  // The set of the ends of the model.
+  ParameterSet base_set() const { return adapters ? ParameterSet::frozen : ParameterSet::dense; }
   std::vector<LayerRouter> routers();
   RoutingTotals take_routing();
   // The same without taking it.
   RoutingTotals routing() const;
 
   LayerRanks ranks;
-  BySet<ReplicaGroup> replicas;  // the ranks with the same ones
-  Parameters parameters;
-  Parameters experts;              // that ranks divide
-  std::map<int, GptStage> stages;  // by number in the pipeline
+  BySet<ReplicaGroup> replicas;      // the ranks with the same ones
+  Parameters parameters;             // with adapters: these only
+  Parameters experts;                // that ranks divide
+  std::optional<Adapters> adapters;  // in `parameters`
+  Parameters frozen;                 // with adapters: all others
+  std::map<int, GptStage> stages;    // by number in the pipeline
 
  private:
   void add_stages(const Plan& plan, Backend& backend, Ledger& ledger);

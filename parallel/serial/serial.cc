@@ -33,6 +33,7 @@ class Serial final : public TrainingRank, public PassObserver {
   void load_weights() override {
     const FirstWeights weights(plan_);
     weights.set(model_.parameters());
+    if (plan_.trains_adapters()) weights.set(model_.frozen());
     set_biases(routers(), weights.biases());
   }
   void gather(Gathered what, const PartSink& sink) override {

@@ -95,7 +95,7 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
   const int replicas = units.replicas.replicas, replica = units.replicas.replica();
   for (const UnitParameters& unit : units.all) {
     if (!sharding.shards_parameters()) gather(unit);
-    if (replicas == 1) continue;
+    if (replicas == 1 || !sharding.trains) continue;
     add(sum.between_replicas, Operation::all_reduce, unit.algorithms.between,
         {.ranks = replicas,
          .count = unit.layout(units.replicas.shards()).shard(units.replicas.shard()),
@@ -160,13 +160,14 @@ Count sharded_scratch_bytes(const Plan& plan, const Sharding& sharding, const Ra
     of_shards = std::max(
         {of_shards,
          scratch(Operation::all_gather, a.gather, shards, layout.exchanged(), shard) * element,
-         scratch(sharding.reduction(), a.reduce, shards, layout.exchanged(), shard) *
+         sharding.trains *
+             scratch(sharding.reduction(), a.reduce, shards, layout.exchanged(), shard) *
              GradientExchange::element_bytes(plan)});
     if (group > 0)
       of_shards = std::max(of_shards, scratch(Operation::all_gather, a.gather_in_group, group,
                                               unit.layout(group).exchanged(), shard % group) *
                                           element);
-    if (replicas > 1)
+    if (replicas > 1 && sharding.trains)
       between = std::max(between, scratch(Operation::all_reduce, a.between, replicas,
                                           layout.shard(shard), replica) *
                                       element);

@@ -55,8 +55,10 @@ class Sharded final : public DataParallel {
       stream_.emplace(*shards_, communication_track, "communication");
     gatherer_.emplace(*shards_, group_.get(), sharding_, units_, value_buffers_,
                       offload_ ? &*offload_ : nullptr, stream_ ? &*stream_ : nullptr, exposed_);
-    reducer_.emplace(*shards_, *between_, plan, sharding_, most->own_gradients(), most->exchanged(),
-                     gradient_buffers_, stream_ ? &*stream_ : nullptr, exposed_);
+    if (sharding_.trains)
+      reducer_.emplace(*shards_, *between_, plan, sharding_, most->own_gradients(),
+                       most->exchanged(), gradient_buffers_, stream_ ? &*stream_ : nullptr,
+                       exposed_);
   }
 
   void load(const std::function<void()>& read) override {
@@ -88,7 +90,7 @@ class Sharded final : public DataParallel {
     }
     gatherer_->wait(number);
     const bool adds_gradients = use == UnitUse::backward || use == UnitUse::weight_gradient;
-    if (adds_gradients && units_[number].gradients().count == 0)
+    if (adds_gradients && sharding_.trains && units_[number].gradients().count == 0)
       units_[number].take_gradients(gradient_buffers_);
     if (follows_order(use) && context_.trace)
       use_.emplace(context_.trace, 0, traced(order_[next_ - 1]), "unit");
@@ -106,7 +108,8 @@ class Sharded final : public DataParallel {
     for (std::size_t u = stage.first; u < stage.end(); ++u) {
       if (action.pass == Pass::unshard && sharding_.shards_parameters()) gatherer_->gather(u);
       if (action.pass == Pass::reshard && sharding_.shards_parameters()) gatherer_->free(u);
-      if (action.pass == Pass::reduce_gradients && !layout_.all[u].tied_copy) reduce(u);
+      if (action.pass == Pass::reduce_gradients && sharding_.trains && !layout_.all[u].tied_copy)
+        reduce(u);
     }
   }
   // A tied copy is announced when it has the sum of both copies' gradients.
@@ -117,17 +120,19 @@ class Sharded final : public DataParallel {
 
   void finish() override {
     const Trace::Span span(context_.trace, 0, "wait for gradients", "wait");
-    reducer_->finish();
+    if (reducer_) reducer_->finish();
   }
 
   std::vector<Slice> own_gradients(const std::vector<Range>& ranges) override {
     std::vector<Slice> slices;
+    if (!sharding_.trains) return slices;
     for (const OwnPart& part :
          own_parts(parameters_, layout_, shards_->size(), shards_->rank(), ranges))
       slices.push_back(units_[part.unit].own_gradients().part(part.range.first, part.range.count));
     return slices;
   }
   double squared_norm() override {
+    if (!sharding_.trains) return 0;
     double sum = 0;
     for (const Slice& part : counted_) sum += backend_.squared_norm(part);
     exposed_.time([&] { sum_of_norm(*shards_, sum); });
@@ -135,7 +140,7 @@ class Sharded final : public DataParallel {
   }
 
   void step(double learning_rate, double gradient_scale) override {
-    for (std::size_t u = 0; u < units_.size(); ++u) {
+    for (std::size_t u = 0; sharding_.trains && u < units_.size(); ++u) {
       units_[u].optimizer().step(learning_rate, gradient_scale);
       gatherer_->gather_updated(u);
     }
@@ -145,7 +150,8 @@ class Sharded final : public DataParallel {
   TrainingState state() override {
     TrainingState state{
         .parameters = &parameters_, .copies = between_->size(), .copy = between_->rank()};
-    for (ShardedUnit& unit : units_) state.optimizers.push_back(&unit.optimizer());
+    for (ShardedUnit& unit : units_)
+      if (sharding_.trains) state.optimizers.push_back(&unit.optimizer());
     return state;
   }
   void take_restored() override {
@@ -180,7 +186,8 @@ class Sharded final : public DataParallel {
   }
   double waiting_seconds() const override { return exposed_.seconds(); }
   double communication_seconds() const override {
-    return stream_ ? stream_->busy_seconds() + reducer_->busy_seconds() : exposed_.seconds();
+    const double between = reducer_ ? reducer_->busy_seconds() : 0;
+    return stream_ ? stream_->busy_seconds() + between : exposed_.seconds();
   }
 
  private:
@@ -258,7 +265,7 @@ class Sharded final : public DataParallel {
   std::optional<Offload> offload_;
   std::optional<Stream> stream_;
   std::optional<ParameterGatherer> gatherer_;
-  std::optional<GradientReducer> reducer_;
+  std::optional<GradientReducer> reducer_;  // none for frozen parameters
 };
 
 }  // namespace

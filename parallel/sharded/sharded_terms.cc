@@ -13,12 +13,15 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
   Terms terms{.part = PlanPart::gradients};
   if (units.replicas.copies == 1) return terms;
   const Count element = element_bytes(plan.options.dtype);
-  terms.send(norm_label, norm_traffic(units.replicas.shards(), units.replicas.shard()),
-             sizeof(double));
-  terms.hold({.use = MemoryUse::communication, .bytes = sharded_communication_bytes(plan, units)});
-  terms.hold({.use = MemoryUse::communication,
-              .bytes = norm_scratch_bytes(units.replicas.shards(), units.replicas.shard()),
-              .moment = norm});
+  if (sharding.trains) {
+    terms.send(norm_label, norm_traffic(units.replicas.shards(), units.replicas.shard()),
+               sizeof(double));
+    terms.hold(
+        {.use = MemoryUse::communication, .bytes = sharded_communication_bytes(plan, units)});
+    terms.hold({.use = MemoryUse::communication,
+                .bytes = norm_scratch_bytes(units.replicas.shards(), units.replicas.shard()),
+                .moment = norm});
+  }
   const Count scratch = sharded_scratch_bytes(plan, sharding, units);
   // Units are also gathered before the rest of a first step has its memory. A resumed run may have no
   // other.
@@ -31,6 +34,12 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
   terms.has_unknown_traffic = !traffic;
   if (!traffic) return terms;
   const auto [gradients, parameters, messages] = sharded_formulas(plan, sharding);
+  if (!sharding.trains) {
+    terms.send("parameters", traffic->parameters, element, parameters);
+    terms.bytes_formula = parameters + " of frozen parameters";
+    terms.messages_formula = messages;
+    return terms;
+  }
   terms.send("gradients", traffic->gradients, GradientExchange::element_bytes(plan), gradients);
   terms.send("parameters", traffic->parameters, element, parameters);
   terms.send("gradients of replicas", traffic->between_replicas, element);
@@ -70,6 +79,7 @@ Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
                 .formula = buffers(sharding.shards_parameters(),
                                    sharding.group_ranks > 0 ? "(Psi - Psi_root)/N + gathered units"
                                                             : "gathered units")});
+  if (!sharding.trains) return terms;
   terms.hold({.use = MemoryUse::gradients,
               .bytes = elements.gradients * element_bytes(dtype),
               .formula = buffers(sharding.shards_gradients(), "unreduced units")});

@@ -31,8 +31,9 @@ bool alternates(const Schedule& schedule) {
 std::optional<Sharding> sharding_of(const Plan& plan, ParameterSet set) {
   const TrainOptions& o = plan.options;
   const int stage = plan.zero_stage();
-  if (stage == 0) return {};
+  if (stage == 0 || (set == ParameterSet::frozen && stage < 3)) return {};
   Sharding sharding{.stage = stage,
+                    .trains = set != ParameterSet::frozen,
                     .reduces_every_micro_batch = o.accumulation == "sync",
                     .all_reduces_gradients = plan.all_reduces_gradients(),
                     .by_stage = !alternates(plan.schedule),
@@ -70,15 +71,15 @@ std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
 
 RankUnits sharded_units(const RankModel& model, const Sharding& sharding, ParameterSet set,
                         const std::vector<std::string>& chosen) {
-  const bool is_dense = set == ParameterSet::dense;
+  const bool has_ends = set == model.base_set();
   RankUnits units{.replicas = model.replicas[set], .all = {}, .stages = {}};
   const EmbeddingCopies copies = model.embedding_copies();
   for (const auto& [number, stage] : model.stages) {
     std::vector<Unit> of_stage = stage.units();
     std::erase_if(of_stage, [&](const Unit& unit) { return unit.set != set; });
     StageShape shape{.blocks = static_cast<int>(of_stage.size()),
-                     .has_first_end = is_dense && stage.is_first(),
-                     .has_last_end = is_dense && stage.is_last()};
+                     .has_first_end = has_ends && stage.is_first(),
+                     .has_last_end = has_ends && stage.is_last()};
     shape.blocks -= shape.has_first_end + shape.has_last_end;
     units.stages.push_back({.number = number, .shape = shape, .first = units.all.size()});
     units.all.resize(units.stages.back().end());
@@ -95,7 +96,7 @@ RankUnits sharded_units(const RankModel& model, const Sharding& sharding, Parame
         unit.parameters.push_back(i);
         unit.extents.push_back({rows, parameter.count / rows});
         unit.count += parameter.count;
-        if (is_dense && copies.contain(i)) unit.tied_copy = i;
+        if (has_ends && copies.contain(i)) unit.tied_copy = i;
       }
     }
   }
@@ -131,7 +132,8 @@ std::vector<UnitExchange> exchanges_of_step(const Plan& plan, int rank, const Sh
         for (std::size_t u = units.stage(action.stage).first; u < units.stage(action.stage).end();
              ++u)
           all.push_back({gather, u});
-    for (std::size_t u = 0; u < units.all.size(); ++u) all.push_back({reduce, u});
+    for (std::size_t u = 0; sharding.trains && u < units.all.size(); ++u)
+      all.push_back({reduce, u});
     return all;
   }
   for (const UnitEvent& event : step_order(plan, sharding, units)) {

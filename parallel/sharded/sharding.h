@@ -49,7 +49,8 @@ struct UnitAlgorithms {
 };
 
 struct Sharding {
-  int stage = 3;  // ZeRO's
+  int stage = 3;       // ZeRO's
+  bool trains = true;  // frozen parameters are only gathered
   bool reduces_every_micro_batch = true;
   bool all_reduces_gradients = false;  // instead of reduce-scattering them
   // A pipeline gathers, frees and reduces whole stages, by the actions of its schedule. Otherwise
@@ -66,7 +67,8 @@ struct Sharding {
     return all_reduces_gradients ? Operation::all_reduce : Operation::reduce_scatter;
   }
   bool reduces(int micro_batch, int micro_batches) const {
-    return (shards_gradients() && reduces_every_micro_batch) || micro_batch == micro_batches - 1;
+    return trains &&
+           ((shards_gradients() && reduces_every_micro_batch) || micro_batch == micro_batches - 1);
   }
 };
 // Returns nothing if every rank holds everything.

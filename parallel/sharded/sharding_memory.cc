@@ -177,8 +177,9 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
     follow_order(plan, sharding, units, buffers);
   elements.parameters =
       sharding.shards_parameters() ? elements.shards + buffers.most_values() : whole;
-  elements.gradients =
-      sharding.shards_gradients() ? elements.shards + buffers.most_gradients() : whole;
+  elements.gradients = !sharding.trains              ? 0
+                       : sharding.shards_gradients() ? elements.shards + buffers.most_gradients()
+                                                     : whole;
   return elements;
 }
 

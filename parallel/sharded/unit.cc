@@ -32,6 +32,7 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks,
   list_parameters(unit);
   allocate(sharding, ledger);
   place_values(values_.slice());
+  if (!sharding.trains) return;
   place_gradients(gradients_.slice());
   make_optimizer(settings, backend, ledger, offload, number);
 }
@@ -59,6 +60,7 @@ void ShardedUnit::allocate(const Sharding& sharding, Ledger& ledger) {
     // lab: solution
     own_values_ = own_chunk(memory(values_, whole, MemoryUse::parameters));
   // lab: given
+  if (!sharding.trains) return;
   if (sharding.shards_gradients())
     own_gradients_ = memory(own_gradient_memory_, own, MemoryUse::gradients);
   else

@@ -23,17 +23,13 @@ Count width_of(const std::vector<Region::Columns>& columns) {
   return width;
 }
 
-LinearRegions regions(Count in, const std::vector<Region::Columns>& columns) {
-  return {.weight = {.rows = {0, in}, .columns = columns},
-          .bias = {.rows = {0, 1}, .columns = columns}};
-}
-
 class TensorColumnLinear final : public ColumnLinear {
  public:
   TensorColumnLinear(TensorRanks& ranks, Parameters& parameters, const std::string& name, Count in,
                      const std::vector<Region::Columns>& columns)
       : ranks_(ranks),
-        linear_(parameters, name, in, width_of(columns), Initial::normal, regions(in, columns)) {}
+        linear_(parameters, name, in, width_of(columns), Initial::normal,
+                column_regions(parameters, in, columns)) {}
 
   Slice input(Tensor& kept, Count rows, Ledger& ledger) const override {
     return gathered_input().place(kept, rows, linear_.parameters().dtype(), ledger);
@@ -66,6 +62,7 @@ class TensorColumnLinear final : public ColumnLinear {
 
   void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
                        Count rows) const override {
+    if (!linear_.trains_matrix()) return;
     // lab: solution
     gathered_input().with_all_rows(
         kept, rows, TensorRanks::backward_label, GatheredInput::Pass::backward,

@@ -22,6 +22,10 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
   const int forward_passes = work.options.recompute == Recompute::full ? 2 : 1;
   const int forward_passes_of_ends = work.stage_again ? forward_passes : 1;
   const bool gathers_again = split.by_sequence && !split.keeps_gathered;
+  // With adapters, only theirs need inputs again, and neither the embedding nor the head a gradient.
+  const LoraConfig& lora = work.options.lora;
+  const int products_again =
+      lora.exists() ? layers * (lora.adapts("attn.c_attn") + lora.adapts("mlp.c_fc")) : products;
   const auto reduced = [&](Count count) {
     return find_algorithm(all_reduce_algorithms(), "all_reduce", "ring")
         .traffic({.ranks = t, .count = count}, rank);
@@ -37,15 +41,18 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
     const Traffic leaving = split.by_sequence ? scatter : reduced(count);
     const Traffic again = gathers_again ? gather : Traffic{};
     traffic[TensorRanks::forward_label] += products * forward_passes * (entering + leaving);
-    traffic[TensorRanks::backward_label] += products * (entering + leaving + again);
+    traffic[TensorRanks::backward_label] +=
+        products * (entering + leaving) + products_again * again;
     // The first stage is recomputed from its tokens.
     if (work.options.kept_input != KeptInput::whole)
       traffic[TensorRanks::inputs_label] +=
           (work.stage_again ? (is_first ? 0 : 1) : layers) * gather;
     if (is_first)
-      traffic[TensorRanks::embedding_label] += forward_passes_of_ends * leaving + entering;
+      traffic[TensorRanks::embedding_label] +=
+          forward_passes_of_ends * leaving + (lora.exists() ? Traffic{} : entering);
     if (!is_last) continue;
-    traffic[TensorRanks::head_label] += forward_passes_of_ends * entering + leaving + again;
+    traffic[TensorRanks::head_label] +=
+        forward_passes_of_ends * entering + leaving + (lora.exists() ? Traffic{} : again);
     const int sums = work.options.label_smoothing > 0 ? 3 : 2;
     traffic[TensorRanks::loss_label] +=
         forward_passes_of_ends * (reduced(rows) + reduced(sums * rows));
@@ -59,11 +66,12 @@ Count element_bytes_of(std::string_view label, DType dtype) {
 
 Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Count rows,
                            DType dtype, bool smooths_labels, bool has_first_stage,
-                           bool has_last_stage) {
+                           bool has_last_stage, bool trains_embedding) {
   if (split.ranks == 1) return 0;
   const Count all = rows * config.width * element_bytes(dtype);
   // Layers that keep gathered rows do not gather them again, except for the embedding's gradient.
-  const Count gathered = split.by_sequence && (!split.keeps_gathered || has_first_stage) ? all : 0;
+  const bool gathers = !split.keeps_gathered || (has_first_stage && trains_embedding);
+  const Count gathered = split.by_sequence && gathers ? all : 0;
   const Count partial = split.by_sequence ? all : 0;
   const Count statistics = rows * (smooths_labels ? 4 : 3) * element_bytes(statistics_type(dtype));
   return gathered + partial + (has_last_stage ? statistics : 0);

@@ -41,7 +41,7 @@ Count element_bytes_of(std::string_view label, DType dtype);
 // TensorRanks::Use. Ranks with the first or last stage also have the ends of the model.
 Count tensor_scratch_bytes(const GptConfig& config, const LayerSplit& split, Count rows,
                            DType dtype, bool smooths_labels, bool has_first_stage,
-                           bool has_last_stage);
+                           bool has_last_stage, bool trains_embedding = true);
 // The formula of a layer's traffic in one direction, in bytes.
 std::string forward_formula(const GptConfig& config, const ModelOptions& options);
 std::string backward_formula(const GptConfig& config, const LayerSplit& split);

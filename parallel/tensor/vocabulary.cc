@@ -97,6 +97,7 @@ class VocabularyHead final : public Head {
   }
 
   void backward_weight(Backend& backend, const HeadStash& stash, Count rows) const override {
+    if (parameters_.are_frozen()) return;
     input_.with_all_rows(
         stash.normed, rows, TensorRanks::head_label, GatheredInput::Pass::backward,
         [&](Slice x, Slice dlogits, Count of_rows) {
@@ -146,6 +147,7 @@ class VocabularyEmbedding final : public Embedding {
 
   void backward(Backend& backend, Slice dout, std::span<const std::int32_t> inputs,
                 const Rows& rows, const Dropout& dropout) const override {
+    if (parameters_.are_frozen()) return;
     const LayerSplit& split = ranks_.split();
     const Count all = rows.count(), outer = split.outer_rows(all);
     if (dropout.rate > 0) backend.dropout(dout, dout, outer, dropout);

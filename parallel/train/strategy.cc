@@ -1,6 +1,7 @@
 #include "parallel/rank/strategy.h"
 
 #include "parallel/data/ddp.h"
+#include "parallel/data/frozen.h"
 #include "parallel/sharded/sharded.h"
 
 namespace lockstep {
@@ -8,7 +9,8 @@ namespace lockstep {
 std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communicator& replicas,
                                                  const Plan& plan, RankModel& model,
                                                  ParameterSet set, Backend& backend) {
-  if (sharding_of(plan)) return make_sharded(context, replicas, plan, model, set, backend);
+  if (sharding_of(plan, set)) return make_sharded(context, replicas, plan, model, set, backend);
+  if (set == ParameterSet::frozen) return make_frozen(context, replicas, model.of(set));
   return make_ddp(context, replicas, plan, model.of(set), backend);
 }
 

@@ -14,6 +14,7 @@
 #include "parallel/serial/serial.h"
 #include "parallel/tags/with_tags.h"
 #include "parallel/train/runtime.h"
+#include "parallel/train/save_adapters.h"
 
 namespace lockstep {
 namespace {
@@ -73,6 +74,7 @@ class Steps {
     }
     const PipelineRecord pipeline = rank_->finish();
     training_.report(*rank_, pipeline, own_times_, counted_);
+    if (!options_.save_adapters.empty()) save_adapters(training_.plan(), context_, *rank_);
   }
 
  private:
