@@ -111,6 +111,16 @@ bool LoraConfig::adapts(std::string_view layer) const {
          });
 }
 
+// Every block has the same ones.
+bool LoraConfig::trains_below(std::string_view layer) const {
+  if (!layer.starts_with("h.0.")) return true;
+  for (const char* below : {"attn.c_attn", "attn.c_proj", "mlp.c_fc"}) {
+    if (layer.ends_with(below)) return false;
+    if (adapts(below)) return true;
+  }
+  return false;
+}
+
 const std::vector<std::string>& lora_targets() {
   static const std::vector<std::string> all = {
       "c_attn", "c_proj", "c_fc", "attn.c_attn", "attn.c_proj", "mlp.c_proj", "mlp.c_fc"};

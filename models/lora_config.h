@@ -23,6 +23,8 @@ struct LoraConfig {
   double scale() const;
   // Whether the layer "h.0.attn.c_attn" has an adapter: a target is its name, or ends it at a dot.
   bool adapts(std::string_view layer) const;
+  // Whether any layer below the linear layer "h.3.mlp.c_fc" has one: else its input needs no gradient.
+  bool trains_below(std::string_view layer) const;
 };
 
 // The targets that there are: "c_proj" is a layer of the attention and one of the mlp.

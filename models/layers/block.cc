@@ -55,18 +55,22 @@ void Block::backward_input(Backend& backend, Slice dx, BlockStash& s, Ledger& le
 
   mlp_->backward_input(backend, d.normed_2.slice(), d.output.slice(), s.mlp, s.mlp_gradients,
                        s.rows, ledger, now([&] { mlp_weights(backend, s); }));
+  // Nothing below is trained.
+  if (!mlp_->passes_gradient()) return;
   norm_2_.backward_input(backend, d.middle.slice(), d.output.slice(), d.normed_2.slice(),
                          kept.norm_2, kept.middle.slice(), n);
   attention_->backward_input(backend, d.normed_1.slice(), d.middle.slice(), kept.attention,
                              d.attention, s.rows, ledger,
                              now([&] { attention_weights(backend, s); }));
-  norm_1_.backward_input(backend, dx, d.middle.slice(), d.normed_1.slice(), kept.norm_1,
-                         s.input.slice(), n);
+  if (attention_->passes_gradient())
+    norm_1_.backward_input(backend, dx, d.middle.slice(), d.normed_1.slice(), kept.norm_1,
+                           s.input.slice(), n);
   run(now([&] { norm_weights(backend, s); }));
 }
 
 void Block::backward_weight(Backend& backend, const BlockStash& s) const {
   mlp_weights(backend, s);
+  if (!mlp_->passes_gradient()) return;
   attention_weights(backend, s);
   norm_weights(backend, s);
 }

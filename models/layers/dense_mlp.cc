@@ -34,6 +34,7 @@ void DenseMlp::backward_input(Backend& backend, Slice dx, Slice dout, const MlpS
   contract_->backward_gelu(backend, dhidden.slice(), contracted, dout,
                            kept.tensors.own<Activations>().hidden.slice(), rows.count(), mask(rows),
                            ledger);
+  if (!contract_->passes_gradient()) return run(meanwhile);
   expand_->backward_input(backend, dx, dhidden.slice(), rows.count(), meanwhile);
 }
 

@@ -26,6 +26,7 @@ class DenseMlp final : public Mlp {
   void backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                        const LayerStash& gradients, const Rows& rows) const override;
   int last_parameter() const override { return contract_->last_parameter(); }
+  bool passes_gradient() const override { return expand_->passes_gradient(); }
 
  private:
   // h: this rank's hidden columns

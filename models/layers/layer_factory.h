@@ -39,9 +39,11 @@ class ColumnLinear {
     forward(backend, hidden, kept, rows);
     backend.gelu(activated, hidden);
   }
-  // dx[n, in]
+  // dx[n, in], unless the input needs no gradient.
   virtual void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
                               const Meanwhile& meanwhile) const = 0;
+  // Whether the input needs a gradient: anything below the layer is trained.
+  virtual bool passes_gradient() const { return true; }
   virtual void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
                                Count rows) const = 0;
 };
@@ -54,7 +56,7 @@ class RowLinear {
   virtual void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                        const Dropout& dropout) const = 0;
   // dx[N, own columns], given dout[n, out]. Keeps the gradient of x W in `product`, unless it is
-  // dout itself, for backward_weight().
+  // dout itself, for backward_weight(). Computes no dx if the input needs no gradient.
   virtual void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
                               const Dropout& dropout, Ledger& ledger) const = 0;
   // The same for x = GELU(hidden): dhidden[N, own columns], the gradient of hidden
@@ -66,6 +68,8 @@ class RowLinear {
   }
   virtual void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
                                Count rows) const = 0;
+  // As of a ColumnLinear.
+  virtual bool passes_gradient() const { return true; }
   virtual int last_parameter() const = 0;
 };
 
@@ -96,6 +100,8 @@ class Attention {
   // Adds to the gradients of the weights, after backward_input() or as its `meanwhile`.
   virtual void backward_weight(Backend& backend, Slice dout, const AttentionStash& kept,
                                const LayerStash& gradients, const Rows& rows) const = 0;
+  // Whether its input needs a gradient: otherwise backward_input() writes none.
+  virtual bool passes_gradient() const { return true; }
 };
 
 // What an mlp keeps of a forward pass. Full recomputation drops the tensors, but not what a router
@@ -122,6 +128,8 @@ class Mlp {
   virtual void backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                                const LayerStash& gradients, const Rows& rows) const = 0;
   virtual int last_parameter() const = 0;
+  // As of an Attention.
+  virtual bool passes_gradient() const { return true; }
   // Its experts, if their parameters are apart; null: all parameters are together.
   virtual const Experts* divided_experts() const { return nullptr; }
   // What chooses its experts; null if it has none.

@@ -36,8 +36,9 @@ Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count 
                               .region = regions.weight})),
       bias_(parameters.add({.name = name + ".bias", .shape = {out}, .region = regions.bias})) {
   Adapters* const adapters = parameters.adapters();
-  if (adapters && adapters->config().adapts(name))
-    adapter_.emplace(*adapters, name, in, out, regions.adapter);
+  if (!adapters) return;
+  passes_gradient_ = adapters->config().trains_below(name);
+  if (adapters->config().adapts(name)) adapter_.emplace(*adapters, name, in, out, regions.adapter);
 }
 
 void Linear::product(Backend& backend, Slice out, Slice x, Count rows) const {
@@ -62,6 +63,7 @@ void Linear::forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice
 }
 
 void Linear::backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const {
+  if (!passes_gradient_) return;
   backend.gemm({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
                {dx, rows, in_}, 0);
   if (adapter_) adapter_->add_input_gradient(backend, dx, dout, rows);
@@ -69,6 +71,7 @@ void Linear::backward_input(Backend& backend, Slice dx, Slice dout, Count rows) 
 
 void Linear::backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden,
                            Count rows) const {
+  if (!passes_gradient_) return;
   if (adapter_) {
     backward_input(backend, dhidden, dout, rows);
     return backend.gelu_backward(dhidden, dhidden, hidden);

@@ -36,6 +36,8 @@ class Linear {
   Slice bias_value() const { return parameters_.value(bias_); }
   // Whether backward_matrix() adds to any gradient.
   bool trains_matrix() const { return !parameters_.are_frozen() || adapter_; }
+  // Whether anything below the layer is trained, so that its input needs a gradient.
+  bool passes_gradient() const { return passes_gradient_; }
   int weight() const { return weight_; }
   int bias() const { return bias_; }
 
@@ -45,7 +47,7 @@ class Linear {
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const;
   // hidden[rows, out] = x W + b; activated = GELU(hidden)
   void forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x, Count rows) const;
-  // dx[rows, in] = dout W^T
+  // dx[rows, in] = dout W^T, unless nothing below is trained
   void backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const;
   // The same for x = GELU(hidden): dhidden[rows, in], the gradient of hidden
   void backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden, Count rows) const;
@@ -59,6 +61,7 @@ class Linear {
   Count in_, out_;
   int weight_, bias_;
   std::optional<Adapter> adapter_;
+  bool passes_gradient_ = true;
 };
 
 }  // namespace lockstep

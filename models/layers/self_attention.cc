@@ -56,6 +56,7 @@ void SelfAttention::backward_input(Backend& backend, Slice dx, Slice dout,
   parts_.projection->backward_input(backend, doutput, projected, dout, all, projection_mask(rows),
                                     ledger);
   ensure(qkv, {all, shape(rows).qkv_width()}, dx.dtype, ledger, MemoryUse::activations);
+  if (!parts_.projection->passes_gradient()) return run(meanwhile);
   attend_backward(backend, qkv.slice(), doutput, kept.operands.own<Operands>(),
                   kept.output.own<Output>(), rows);
   parts_.queries_keys_values->backward_input(backend, dx, qkv.slice(), all, meanwhile);

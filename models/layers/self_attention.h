@@ -27,6 +27,7 @@ class SelfAttention : public Attention {
                       const Meanwhile& meanwhile) const override;
   void backward_weight(Backend& backend, Slice dout, const AttentionStash& kept,
                        const LayerStash& gradients, const Rows& rows) const override;
+  bool passes_gradient() const override { return parts_.queries_keys_values->passes_gradient(); }
 
  protected:
   // q: columns of this rank's queries, keys and values; c: of its heads. The virtual functions may

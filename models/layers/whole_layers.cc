@@ -27,6 +27,7 @@ class WholeColumnLinear final : public ColumnLinear {
     linear_.backward_input(backend, dx, dout, rows);
     run(meanwhile);
   }
+  bool passes_gradient() const override { return linear_.passes_gradient(); }
   void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
                        Count rows) const override {
     linear_.backward_matrix(backend, dout, kept.slice(), rows);
@@ -64,6 +65,7 @@ class WholeRowLinear final : public RowLinear {
     linear_.backward_matrix(backend, dproduct, x, rows);
     linear_.backward_bias(backend, dproduct, rows);
   }
+  bool passes_gradient() const override { return linear_.passes_gradient(); }
   int last_parameter() const override { return linear_.bias(); }
 
  private:

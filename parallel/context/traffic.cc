@@ -101,14 +101,14 @@ Count forward_attentions(const Plan& plan) {
 }
 
 // Adds the traffic of an optimizer step.
-void send_exchanges(Terms& terms, const Plan& plan, const Work& work, int layers) {
+void send_exchanges(Terms& terms, const Plan& plan, const Work& work, int layers, int backward) {
   const ContextSplit& split = work.split;
   const int groups = split.groups(), group = split.group();
   const HeadSplit inside = split.heads();
   // How often a layer's products run in forward.
   const Count products = model_options(plan.options).recompute == Recompute::full ? 2 : 1;
   const Count attentions = forward_attentions(plan);
-  Traffic blocks, gradients, heads, statistics;
+  Traffic blocks, blocks_back, gradients, heads, heads_back, statistics;
   for (const Count rows : work.rows) {
     const Count block = block_of(work, rows), size = rows * work.head_size;
     const auto scattered = [&](bool with_kv) {
@@ -119,29 +119,30 @@ void send_exchanges(Terms& terms, const Plan& plan, const Work& work, int layers
     };
     const Traffic one =
         split.rings ? Ring::traffic(block, groups) : Gather::traffic(block, groups, group);
-    blocks += (attentions + 1) * one;
+    blocks += attentions * one;
+    blocks_back += one;
     gradients += split.rings ? Ring::gradient_traffic(block, groups, split.returns_all_hops)
                              : Gather::gradient_traffic(block, groups, group);
-    heads += products * scattered(true) + attentions * gathered(false) + scattered(false) +
-             gathered(true);
+    heads += products * scattered(true) + attentions * gathered(false);
+    heads_back += scattered(false) + gathered(true);
     statistics += heads_for_tokens(rows, inside, work.heads, work.kv_heads, false);
   }
   const Count element = element_bytes(plan.options.dtype),
               statistic = element_bytes(statistics_type(plan.options.dtype));
-  terms.send(KeyValues::label, layers * blocks, element);
-  terms.send(KeyValues::gradient_label, layers * gradients, statistic);
-  terms.send(Ulysses::label, layers * heads, element);
-  terms.send(Ulysses::label, layers * statistics, statistic);
+  terms.send(KeyValues::label, layers * blocks + backward * blocks_back, element);
+  terms.send(KeyValues::gradient_label, backward * gradients, statistic);
+  terms.send(Ulysses::label, layers * heads + backward * heads_back, element);
+  terms.send(Ulysses::label, backward * statistics, statistic);
 }
 
 }  // namespace
 
-Terms context_terms(const Plan& plan, int rank, int layers) {
+Terms context_terms(const Plan& plan, int rank, int layers, int backward) {
   Terms terms{.part = PlanPart::context};
   if (plan.length(Axis::cp) == 1) return terms;
   const Work work = work_of(plan, rank);
   const ContextSplit& split = work.split;
-  send_exchanges(terms, plan, work, layers);
+  send_exchanges(terms, plan, work, layers, backward);
   terms.bytes_formula = context_formula(split);
   terms.messages_formula = "exchanges of keys, values and heads";
   terms.attentions =

@@ -6,8 +6,9 @@
 
 namespace lockstep {
 
-// The traffic and the pairs of an optimizer step, for a rank with that many layers, and the memory in
+// The traffic and the pairs of an optimizer step, for a rank with that many layers, `backward` of which
+// go back, and the memory in
 // which ranks exchange blocks and heads of the largest micro-batch. Nothing if sequences are whole.
-Terms context_terms(const Plan& plan, int rank, int layers);
+Terms context_terms(const Plan& plan, int rank, int layers, int backward);
 
 }  // namespace lockstep

@@ -48,7 +48,7 @@ class RankTerms {
     const bool on_host = environment_.computes_on_host;
     std::vector<Terms> all = {messages(),
                               layers(),
-                              context_terms(plan_, rank_, count_layers()),
+                              context_terms(plan_, rank_, count_layers(), attentions_back()),
                               expert_terms(plan_, rank_, layers_with_experts(), environment_),
                               pipeline(),
                               norm(),
@@ -73,6 +73,12 @@ class RankTerms {
     int layers = 0;
     for (const int s : stages_) layers += layers_of(s).count;
     return layers;
+  }
+  // Attentions that go back: all, unless nothing at or below the first one is trained.
+  int attentions_back() const {
+    const LoraConfig lora = lora_config(plan_.options);
+    const bool is_cut = lora.exists() && !lora.trains_below("h.0.attn.c_proj");
+    return count_layers() - (is_cut && has_first_stage() ? 1 : 0);
   }
   int layers_with_experts() const {
     int layers = 0;

@@ -77,6 +77,7 @@ class TensorRowLinear final : public RowLinear {
     // lab: given
   }
 
+  bool passes_gradient() const override { return linear_.passes_gradient(); }
   int last_parameter() const override { return linear_.bias(); }
 
  private:

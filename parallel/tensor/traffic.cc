@@ -26,6 +26,9 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
   const LoraConfig& lora = work.options.lora;
   const int products_again =
       lora.exists() ? layers * (lora.adapts("attn.c_attn") + lora.adapts("mlp.c_fc")) : products;
+  // Backward ends at the first adapter, in the first layer: f and g that it does not reach.
+  const bool is_cut = lora.exists() && is_first,
+             cuts_mlp = is_cut && !lora.trains_below("h.0.mlp.c_fc");
   const auto reduced = [&](Count count) {
     return find_algorithm(all_reduce_algorithms(), "all_reduce", "ring")
         .traffic({.ranks = t, .count = count}, rank);
@@ -41,8 +44,9 @@ LabelledTraffic tensor_traffic(const TensorWork& work) {
     const Traffic leaving = split.by_sequence ? scatter : reduced(count);
     const Traffic again = gathers_again ? gather : Traffic{};
     traffic[TensorRanks::forward_label] += products * forward_passes * (entering + leaving);
-    traffic[TensorRanks::backward_label] +=
-        products * (entering + leaving) + products_again * again;
+    traffic[TensorRanks::backward_label] += (products - cuts_mlp) * entering +
+                                            (products - is_cut - cuts_mlp) * leaving +
+                                            products_again * again;
     // The first stage is recomputed from its tokens.
     if (work.options.kept_input != KeptInput::whole)
       traffic[TensorRanks::inputs_label] +=
