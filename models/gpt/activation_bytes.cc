@@ -80,9 +80,14 @@ TensorBytes ActivationBytes::normed(const char* name) const {
 }
 
 std::vector<TensorBytes> ActivationBytes::mlp(bool has_experts) const {
-  if (!has_experts)
-    return {normed("normed_2"), of_all("hidden", 4 * width_ / split_.ranks, "N 4C/t"),
-            of_all("activated", 4 * width_ / split_.ranks, "N 4C/t")};
+  if (!has_experts) {
+    std::vector<TensorBytes> dense;
+    if (keeps_input("mlp.c_fc")) dense.push_back(normed("normed_2"));
+    dense.push_back(of_all("hidden", 4 * width_ / split_.ranks, "N 4C/t"));
+    if (keeps_input("mlp.c_proj"))
+      dense.push_back(of_all("activated", 4 * width_ / split_.ranks, "N 4C/t"));
+    return dense;
+  }
   const ExpertConfig& e = config_.experts;
   const Count hidden = split_.experts.hidden(e.width);
   std::vector<TensorBytes> tensors = {
@@ -109,9 +114,10 @@ std::vector<TensorBytes> ActivationBytes::block() const {
   std::vector<TensorBytes> tensors = {
       of_outer("input"),
       statistics("norm_1", 2 * outer_rows_, "2 n"),
-      normed("normed_1"),
-      {.name = "qkv", .shape = "N (C + 2 C_kv)/t", .bytes = attention_rows_ * columns * element_},
   };
+  if (keeps_input("attn.c_attn")) tensors.push_back(normed("normed_1"));
+  tensors.push_back(
+      {.name = "qkv", .shape = "N (C + 2 C_kv)/t", .bytes = attention_rows_ * columns * element_});
   for (TensorBytes& tensor : attention()) tensors.push_back(std::move(tensor));
   tensors.push_back(of_outer("middle"));
   tensors.push_back(statistics("norm_2", 2 * outer_rows_, "2 n"));
@@ -152,11 +158,12 @@ std::vector<TensorBytes> ActivationBytes::mlp_gradients(bool has_experts) const 
 }
 
 std::vector<TensorBytes> ActivationBytes::head() const {
-  const bool gathered = split_.by_sequence && split_.keeps_gathered;
-  return {of_outer("head.input"),
-          gathered ? of_all("head.normed", width_, "N C") : of_outer("head.normed"),
-          of_all("logits", padded_columns(split_.vocabulary(config_.vocabulary), dtype_), "N V/t"),
-          statistics("head.norm", 2 * outer_rows_, "2 n")};
+  std::vector<TensorBytes> tensors = {
+      of_outer("head.input"),
+      of_all("logits", padded_columns(split_.vocabulary(config_.vocabulary), dtype_), "N V/t"),
+      statistics("head.norm", 2 * outer_rows_, "2 n")};
+  if (!options_.lora.exists()) tensors.insert(tensors.begin() + 1, normed("head.normed"));
+  return tensors;
 }
 
 Count ActivationBytes::kept_of_block() const {
@@ -198,6 +205,13 @@ Count ActivationBytes::shared(StageLayers layers) const {
   return 0;
 }
 
+Count ActivationBytes::shared_with_adapters(bool has_head) const {
+  if (!options_.lora.exists()) return 0;
+  const bool has_columns = has_head || !keeps_input("attn.c_attn") || !keeps_input("mlp.c_fc");
+  return rows_ * options_.lora.rank * element_ + (has_columns ? normed("").bytes : 0) +
+         (keeps_input("mlp.c_proj") ? 0 : rows_ * 4 * width_ / split_.ranks * element_);
+}
+
 Count ActivationBytes::of_whole_model() const {
   const Count next_gradient = config_.layers > 1 ? outer() : 0;
   const Count made_again = options_.recompute == Recompute::full ? outer() : 0;  // a block's output
@@ -205,8 +219,8 @@ Count ActivationBytes::of_whole_model() const {
   Count mlps = 0;
   for (int i = 0; i < all.count; ++i) mlps += kept_of_mlp(config_.experts.in_layer(i));
   for (const bool kind : kinds_of(all)) mlps += total(mlp_gradients(kind));
-  return config_.layers * kept_of_block() + mlps + shared(all) + made_again + total(head()) +
-         total(block_gradients()) + next_gradient + 2 * outer();
+  return shared_with_adapters(true) + config_.layers * kept_of_block() + mlps + shared(all) +
+         made_again + total(head()) + total(block_gradients()) + next_gradient + 2 * outer();
 }
 
 }  // namespace lockstep

@@ -43,6 +43,9 @@ class ActivationBytes {
   Count kept_of_block() const;
   Count kept_of_mlp(bool has_experts) const;
   Count shared(StageLayers layers) const;
+  // Bytes that all layers of a rank share with adapters: of their products, and of inputs that backward
+  // does not need. A rank with the last stage also has the head.
+  Count shared_with_adapters(bool has_head) const;
   // The peak of a stage with that many layers, with whole backward passes and one micro-batch at a
   // time.
   Count of_whole_model() const;
@@ -57,6 +60,10 @@ class ActivationBytes {
   TensorBytes statistics(const char* name, Count number, const char* shape) const;
   // Whether backward keeps the gradients of products apart from those of their sums.
   bool has_products() const { return split_.by_sequence || options_.dropout.rate > 0; }
+  // Whether the input of such a layer is kept for the gradients of its weights or of its adapter.
+  bool keeps_input(const char* layer) const {
+    return !options_.lora.exists() || options_.lora.adapts(layer);
+  }
   // The input of a split layer.
   TensorBytes normed(const char* name) const;
   // The kinds of mlp that these layers have.

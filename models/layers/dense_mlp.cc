@@ -19,7 +19,8 @@ Slice DenseMlp::input(MlpStash& kept, const Rows& rows, Ledger& ledger) const {
 
 void DenseMlp::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, const Rows& rows,
                        Ledger& ledger) const {
-  auto& [input, hidden, activated] = kept.tensors.own<Activations>();
+  auto& [input, hidden, kept_activated] = kept.tensors.own<Activations>();
+  Tensor& activated = contract_->input(kept_activated);
   for (Tensor* const tensor : {&hidden, &activated})
     ensure(*tensor, {rows.count(), hidden_}, out.dtype, ledger, MemoryUse::activations);
   expand_->forward_gelu(backend, hidden.slice(), activated.slice(), input, rows.count());

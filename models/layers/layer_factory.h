@@ -27,7 +27,8 @@ namespace lockstep {
 class ColumnLinear {
  public:
   virtual ~ColumnLinear() = default;
-  // Memory for x[n, in] in `kept`, for the caller to fill before forward().
+  // Memory for x[n, in] in `kept`, for the caller to fill before forward(); or, if backward does not
+  // need x, in memory that the next such layer takes.
   virtual Slice input(Tensor& kept, Count rows, Ledger& ledger) const = 0;
   // The same memory afterwards.
   virtual Slice own_input(const Tensor& kept) const { return kept.slice(); }
@@ -52,6 +53,9 @@ class ColumnLinear {
 class RowLinear {
  public:
   virtual ~RowLinear() = default;
+  // Where x lies: `kept`, or, if backward_weight() does not read x, memory that the next such layer
+  // takes.
+  virtual Tensor& input(Tensor& kept) const { return kept; }
   // out[n, out] = base + dropout(x W + b), of x[N, own columns]
   virtual void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                        const Dropout& dropout) const = 0;
@@ -165,7 +169,7 @@ inline Matrix without_padding(Slice logits, Count rows, Count columns) {
 class Head {
  public:
   virtual ~Head() = default;
-  // Memory for x[n, C] in `stash.normed`, for the caller to fill before loss().
+  // Memory for x[n, C], in `stash.normed` if backward needs it, for the caller to fill before loss().
   virtual Slice input(HeadStash& stash, Count rows, Ledger& ledger) const = 0;
   // The sum of all token losses, the same on every rank, with label smoothing. The logits become
   // their gradient times `scale`.

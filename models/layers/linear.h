@@ -36,6 +36,17 @@ class Linear {
   Slice bias_value() const { return parameters_.value(bias_); }
   // Whether backward_matrix() adds to any gradient.
   bool trains_matrix() const { return !parameters_.are_frozen() || adapter_; }
+  // The memory of its input from forward to backward: `kept`, or what layers share that need it only in
+  // forward.
+  Tensor& column_input(Tensor& kept) const {
+    return trains_matrix() ? kept : parameters_.adapters()->column_input();
+  }
+  const Tensor& column_input(const Tensor& kept) const {
+    return trains_matrix() ? kept : parameters_.adapters()->column_input();
+  }
+  Tensor& row_input(Tensor& kept) const {
+    return trains_matrix() ? kept : parameters_.adapters()->row_input();
+  }
   // Whether anything below the layer is trained, so that its input needs a gradient.
   bool passes_gradient() const { return passes_gradient_; }
   int weight() const { return weight_; }

@@ -20,7 +20,8 @@
 
 namespace lockstep {
 
-// The adapters of some layers, as their parameters; and memory for the products.
+// The adapters of some layers, as their parameters; and memory that layers share: of products, and of
+// inputs that no gradient needs, because the layer is frozen and has no adapter.
 class Adapters {
  public:
   // The parameters must outlive it.
@@ -33,12 +34,15 @@ class Adapters {
   void reserve(Count rows);
   // Memory for [rows, r], until the next call.
   Slice product(Count rows) const { return products_.slice().first(rows * config_.rank); }
+  // Memory for the input of such a layer: of one that is split by columns, or of one split by rows.
+  Tensor& column_input() { return column_input_; }
+  Tensor& row_input() { return row_input_; }
 
  private:
   Parameters& parameters_;
   LoraConfig config_;
   Ledger& ledger_;
-  Tensor products_;
+  Tensor products_, column_input_, row_input_;
 };
 
 // The parts of A and of B's transpose that a rank holds, as columns. Not given: all of it.

@@ -11,16 +11,17 @@ class WholeColumnLinear final : public ColumnLinear {
       : linear_(parameters, name, in, out, Initial::normal) {}
 
   Slice input(Tensor& kept, Count rows, Ledger& ledger) const override {
-    ensure(kept, {rows, linear_.in()}, linear_.parameters().dtype(), ledger,
-           MemoryUse::activations);
-    return kept.slice();
+    Tensor& x = linear_.column_input(kept);
+    ensure(x, {rows, linear_.in()}, linear_.parameters().dtype(), ledger, MemoryUse::activations);
+    return x.slice();
   }
+  Slice own_input(const Tensor& kept) const override { return linear_.column_input(kept).slice(); }
   void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const override {
-    linear_.forward(backend, out, {}, kept.slice(), rows);
+    linear_.forward(backend, out, {}, own_input(kept), rows);
   }
   void forward_gelu(Backend& backend, Slice hidden, Slice activated, const Tensor& kept,
                     Count rows) const override {
-    linear_.forward_gelu(backend, hidden, activated, kept.slice(), rows);
+    linear_.forward_gelu(backend, hidden, activated, own_input(kept), rows);
   }
   void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
                       const Meanwhile& meanwhile) const override {
@@ -30,7 +31,7 @@ class WholeColumnLinear final : public ColumnLinear {
   bool passes_gradient() const override { return linear_.passes_gradient(); }
   void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
                        Count rows) const override {
-    linear_.backward_matrix(backend, dout, kept.slice(), rows);
+    linear_.backward_matrix(backend, dout, own_input(kept), rows);
     linear_.backward_bias(backend, dout, rows);
   }
 
@@ -43,6 +44,7 @@ class WholeRowLinear final : public RowLinear {
   WholeRowLinear(Parameters& parameters, const std::string& name, Count in, Count out)
       : linear_(parameters, name, in, out, Initial::branch_end) {}
 
+  Tensor& input(Tensor& kept) const override { return linear_.row_input(kept); }
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                const Dropout& dropout) const override {
     if (dropout.rate == 0) return linear_.forward(backend, out, base, x, rows);
@@ -127,8 +129,9 @@ class WholeHead final : public Head {
                                        .tied_to = "wte.weight"})) {}
 
   Slice input(HeadStash& stash, Count rows, Ledger& ledger) const override {
-    ensure(stash.normed, {rows, width_}, parameters_.dtype(), ledger, MemoryUse::activations);
-    return stash.normed.slice();
+    Tensor& x = normed(stash);
+    ensure(x, {rows, width_}, parameters_.dtype(), ledger, MemoryUse::activations);
+    return x.slice();
   }
   double loss(Backend& backend, HeadStash& stash, std::span<const std::int32_t> targets,
               double scale, double smoothing, Ledger& ledger) const override {
@@ -136,7 +139,7 @@ class WholeHead final : public Head {
     ensure(stash.logits, {n, padded_columns(vocabulary_, parameters_.dtype())}, parameters_.dtype(),
            ledger, MemoryUse::activations);
     const Slice logits = stash.logits.slice();
-    backend.gemm({stash.normed.slice(), n, width_},
+    backend.gemm({normed(stash).slice(), n, width_},
                  Matrix(parameters_.value(weight_), vocabulary_, width_).t(),
                  without_padding(logits, n, vocabulary_), 0);
     return backend.cross_entropy(logits, targets, vocabulary_, scale, smoothing);
@@ -157,6 +160,10 @@ class WholeHead final : public Head {
   int parameter() const override { return weight_; }
 
  private:
+  Tensor& normed(HeadStash& stash) const {
+    return parameters_.are_frozen() ? parameters_.adapters()->column_input() : stash.normed;
+  }
+
   Parameters& parameters_;
   Count vocabulary_, width_;
   int weight_;

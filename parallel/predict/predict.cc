@@ -216,8 +216,8 @@ class RankTerms {
     Terms terms{.part = PlanPart::activations};
     if (options.lora.exists())
       terms.hold({.use = MemoryUse::activations,
-                  .bytes = most_rows_ * options.lora.rank * element(),
-                  .formula = "N r of adapters",
+                  .bytes = bytes.shared_with_adapters(has_last_stage()),
+                  .formula = "N r + inputs not kept",
                   .exact = is_even()});
     terms.hold({.use = MemoryUse::activations,
                 .bytes = stash_bytes(peaks, bytes) + of_stages,

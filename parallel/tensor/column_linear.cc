@@ -32,15 +32,18 @@ class TensorColumnLinear final : public ColumnLinear {
                 column_regions(parameters, in, columns)) {}
 
   Slice input(Tensor& kept, Count rows, Ledger& ledger) const override {
-    return gathered_input().place(kept, rows, linear_.parameters().dtype(), ledger);
+    return gathered_input().place(linear_.column_input(kept), rows, linear_.parameters().dtype(),
+                                  ledger);
   }
 
-  Slice own_input(const Tensor& kept) const override { return gathered_input().own(kept); }
+  Slice own_input(const Tensor& kept) const override {
+    return gathered_input().own(linear_.column_input(kept));
+  }
 
   void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const override {
     // lab: solution
     gathered_input().with_all_rows(
-        kept, rows, TensorRanks::forward_label, GatheredInput::Pass::forward,
+        linear_.column_input(kept), rows, TensorRanks::forward_label, GatheredInput::Pass::forward,
         [&](Slice x, Slice of_out, Count of_rows) {
           linear_.forward(backend, of_out, {}, x, of_rows);
         },

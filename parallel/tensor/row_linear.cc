@@ -24,6 +24,8 @@ class TensorRowLinear final : public RowLinear {
         linear_(parameters, name, rows_of_rank(ranks.split(), in).count, out, Initial::branch_end,
                 row_regions(parameters, rows_of_rank(ranks.split(), in), out)) {}
 
+  Tensor& input(Tensor& kept) const override { return linear_.row_input(kept); }
+
   void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
                const Dropout& dropout) const override {
     // lab: solution

@@ -51,7 +51,7 @@ class VocabularyHead final : public Head {
                      : own_.add(parameters, "lm_head.weight", width_, "wte.weight")) {}
 
   Slice input(HeadStash& stash, Count rows, Ledger& ledger) const override {
-    return input_.place(stash.normed, rows, parameters_.dtype(), ledger);
+    return input_.place(normed(stash), rows, parameters_.dtype(), ledger);
   }
 
   double loss(Backend& backend, HeadStash& stash, std::span<const std::int32_t> targets,
@@ -61,7 +61,7 @@ class VocabularyHead final : public Head {
            parameters_.dtype(), ledger, MemoryUse::activations);
     const Slice logits = stash.logits.slice();
     input_.with_all_rows(
-        stash.normed, rows, TensorRanks::head_label, GatheredInput::Pass::forward,
+        normed(stash), rows, TensorRanks::head_label, GatheredInput::Pass::forward,
         [&](Slice x, Slice of_logits, Count of_rows) {
           backend.gemm({x, of_rows, width_},
                        Matrix(parameters_.value(weight_), own_.count, width_).t(),
@@ -110,6 +110,10 @@ class VocabularyHead final : public Head {
   int parameter() const override { return weight_; }
 
  private:
+  Tensor& normed(HeadStash& stash) const {
+    return parameters_.are_frozen() ? parameters_.adapters()->column_input() : stash.normed;
+  }
+
   TensorRanks& ranks_;
   Parameters& parameters_;
   GatheredInput input_;
