@@ -1,4 +1,5 @@
-// lockstep checkpoint: shows, checks, converts and exports checkpoints of training runs.
+// lockstep checkpoint: shows, checks, converts and exports checkpoints of training runs, and merges
+// adapters with their weights.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,6 +12,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
+#include "models/gpt/merge_adapters.h"
 #include "models/gpt/weights.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/files.h"
@@ -20,7 +22,7 @@ namespace lockstep {
 namespace {
 
 struct CheckpointCommand {
-  std::string folder, output, dtype;
+  std::string folder, output, dtype, model, init;
   int files = 1;
 };
 
@@ -103,15 +105,33 @@ int convert(CheckpointCommand c) {
   return 0;
 }
 
-int write_weights(CheckpointCommand c) {
-  refuse_in_checkpoint(c.output);
-  const CheckpointIndex index = newest(c.folder);
-  const std::filesystem::path folder = std::filesystem::path(c.output).parent_path();
+// The folder of a new file.
+void make_folder_of(const std::string& output) {
+  const std::filesystem::path folder = std::filesystem::path(output).parent_path();
   std::error_code failure;
   if (!folder.empty()) std::filesystem::create_directories(folder, failure);
   require(!failure,
           fmt::format("cannot make the folder {}: {}", folder.string(), failure.message()),
           "name a file in a folder that you may write to");
+}
+
+int merge(const CheckpointCommand& c) {
+  refuse_in_checkpoint(c.output);
+  std::error_code none;
+  require(!c.model.empty() || std::filesystem::is_directory(c.init, none),
+          fmt::format("{} does not say which model it is", c.init),
+          "give its config.json as --model, or name a folder with both as --init");
+  const GptConfig model = gpt_config(c.model.empty() ? c.init : c.model);
+  make_folder_of(c.output);
+  merge_adapters(model, c.init, c.folder, c.output, dtype_from_name(c.dtype));
+  fmt::print("{}: {} parameters in {}\n", printable(c.output), model.parameter_count(), c.dtype);
+  return 0;
+}
+
+int write_weights(CheckpointCommand c) {
+  refuse_in_checkpoint(c.output);
+  const CheckpointIndex index = newest(c.folder);
+  make_folder_of(c.output);
   const DType dtype = c.dtype.empty() ? stored_type(index) : dtype_from_name(c.dtype);
   export_weights(c.folder, index, c.output, dtype);
   fmt::print("{}: {} parameters in {}\n", printable(c.output), index.model.parameter_count(),
@@ -130,6 +150,24 @@ CLI::App* add(CLI::App& parent, Command& chosen, std::shared_ptr<CheckpointComma
       ->required();
   app->callback([command, run, &chosen] { chosen = [command, run] { return run(*command); }; });
   return app;
+}
+
+void add_merge(CLI::App& parent, Command& chosen) {
+  const auto command = std::make_shared<CheckpointCommand>();
+  command->dtype = "f32";
+  CLI::App* app = parent.add_subcommand(
+      "merge", "add adapters to the weights that they were trained with, and write these");
+  app->add_option("FOLDER", command->folder,
+                  "adapters that train --save-adapters, or the library peft, has written")
+      ->required();
+  app->add_option("--init", command->init, "the weights: a file, or a folder with config.json")
+      ->required();
+  app->add_option("--model", command->model, "a preset or a config.json; default: the folder's");
+  app->add_option("--output", command->output, "new file")->required();
+  app->add_option("--dtype", command->dtype, "f32, f64, bf16 or f16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f32", "f64", "bf16", "f16"}));
+  app->callback([command, &chosen] { chosen = [command] { return merge(*command); }; });
 }
 
 }  // namespace
@@ -160,6 +198,7 @@ void add_checkpoint(CLI::App& program, Command& chosen) {
   exporting->add_option("--output", command->output, "new file")->required();
   exporting->add_option("--dtype", command->dtype, "f32, f64, bf16 or f16; default: as it is")
       ->check(CLI::IsMember({"f32", "f64", "bf16", "f16"}));
+  add_merge(*app, chosen);
 }
 
 }  // namespace lockstep

@@ -77,6 +77,12 @@ void add_checkpoint_examples(CLI::App& checkpoint) {
                {written, "checkpoint convert saved --output whole --files 1 --dtype f64"});
   add_examples(*checkpoint.get_subcommand("export"),
                {written, "checkpoint export saved --output weights.safetensors"});
+  add_examples(*checkpoint.get_subcommand("merge"),
+               {"train ddp --ranks 2 --steps 10 --save weights/model.safetensors",
+                "train ddp --ranks 2 --steps 10 --init weights/model.safetensors --lora 4 "
+                "--save-adapters adapters",
+                "checkpoint merge adapters --init weights/model.safetensors --model nano --output "
+                "merged/model.safetensors"});
 }
 
 void add_history_examples(CLI::App& history) {
