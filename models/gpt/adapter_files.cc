@@ -59,6 +59,22 @@ void put(Slice into, std::vector<double>& values) {
 
 }  // namespace
 
+std::vector<Parameter> whole_adapters(const GptConfig& config, const LoraConfig& lora) {
+  Ledger none;
+  Parameters parameters(DType::f32, none);
+  Adapters adapters(parameters, lora, none);
+  Parameters frozen(DType::f32, none, {}, &adapters);
+  const GptStage registers(frozen, config, {.first = 0, .count = config.layers}, host_backend(),
+                           none);
+  return parameters.list();
+}
+
+std::vector<Parameter> whole_with_adapters(const GptConfig& config, const LoraConfig& lora) {
+  std::vector<Parameter> all = whole_parameters(config);
+  std::ranges::move(whole_adapters(config, lora), std::back_inserter(all));
+  return all;
+}
+
 std::string adapter_config_path(const std::string& folder) {
   std::error_code none;
   require(fs::is_directory(folder, none), fmt::format("{} is not a folder", folder),

@@ -7,10 +7,16 @@
 #include <vector>
 
 #include "models/gpt/safetensors.h"
+#include "models/gpt_config.h"
 #include "models/lora_config.h"
 #include "models/parameters.h"
 
 namespace lockstep {
+
+// The parameters of the adapters of a whole model, in the order of their numbers; and those of the model
+// with its adapters after them.
+std::vector<Parameter> whole_adapters(const GptConfig& config, const LoraConfig& lora);
+std::vector<Parameter> whole_with_adapters(const GptConfig& config, const LoraConfig& lora);
 
 // The files of such a folder. Reading throws Error (bad_input) if it is no folder.
 std::string adapter_config_path(const std::string& folder);

@@ -33,15 +33,11 @@ GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers 
       split_(factory.split()),
       masks_(options.dropout, split_) {
   if (is_first()) embedding_ = factory.embedding(parameters, config);
-  const auto adapters = [&] {
-    return parameters.are_frozen()
-               ? static_cast<int>(parameters.adapters()->parameters().list().size())
-               : 0;
-  };
+  const Adapters* const adapters = parameters.adapters();
   for (int i = 0; i < layers.count; ++i) {
-    const int first = adapters();
+    const int first = adapters ? adapters->count() : 0;
     blocks_.emplace_back(parameters, layers.first + i, config, options.dropout, factory);
-    if (adapters() > first) adapters_.push_back({first, adapters() - 1});
+    if (adapters) adapters_.push_back({first, adapters->count() - 1});
   }
   if (is_last()) {
     norm_.emplace(parameters, "ln_f", config.width, config.layer_norm_epsilon);
@@ -50,13 +46,11 @@ GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers 
 }
 
 std::optional<int> GptStage::tokens() const {
-  if (!embedding_) return {};
-  return embedding_->tokens();
+  return embedding_ ? std::optional(embedding_->tokens()) : std::nullopt;
 }
 
 std::optional<int> GptStage::head() const {
-  if (!head_) return {};
-  return head_->parameter();
+  return head_ ? std::optional(head_->parameter()) : std::nullopt;
 }
 
 Unit GptStage::head_unit() const {

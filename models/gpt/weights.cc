@@ -126,16 +126,6 @@ std::vector<Parameter> whole_parameters(const GptConfig& config) {
   return parameters.list();
 }
 
-std::vector<Parameter> whole_adapters(const GptConfig& config, const LoraConfig& lora) {
-  Ledger none;
-  Parameters parameters(DType::f32, none);
-  Adapters adapters(parameters, lora, none);
-  Parameters frozen(DType::f32, none, {}, &adapters);
-  const GptStage registers(frozen, config, {.first = 0, .count = config.layers}, host_backend(),
-                           none);
-  return parameters.list();
-}
-
 void initialize_weights(Parameters& parameters, const std::vector<Parameter>& whole, int layers,
                         std::uint64_t seed, std::size_t first) {
   constexpr double deviation = 0.02;

@@ -12,7 +12,6 @@
 
 #include "models/gpt/safetensors.h"
 #include "models/gpt_config.h"
-#include "models/lora_config.h"
 #include "models/parameters.h"
 #include "models/routing.h"
 
@@ -20,8 +19,6 @@ namespace lockstep {
 
 // The parameters of the whole model, in the order of their numbers and of files.
 std::vector<Parameter> whole_parameters(const GptConfig& config);
-// Those of its adapters, in the same order.
-std::vector<Parameter> whole_adapters(const GptConfig& config, const LoraConfig& lora);
 
 // GPT-2's initial weights: see Initial. An element's value depends only on the seed, its parameter's
 // index in `whole`, from `first` on, and its index there, so every rank draws its own. Skips parameters

@@ -30,6 +30,8 @@ class Adapters {
 
   Parameters& parameters() const { return parameters_; }
   const LoraConfig& config() const { return config_; }
+  // So many parameters are registered.
+  int count() const { return static_cast<int>(parameters_.list().size()); }
   // Takes memory for the products of so many rows, before a pass.
   void reserve(Count rows);
   // Memory for [rows, r], until the next call.

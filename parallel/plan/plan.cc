@@ -98,7 +98,7 @@ Mesh::Group Plan::expert_group(int rank) const {
 
 Mesh::Group Plan::replica_group(int rank, ParameterSet set) const {
   return members_where(*this, rank, [&](int other) {
-    return set != ParameterSet::experts || expert_rank(other) == expert_rank(rank);
+    return set == ParameterSet::dense || expert_rank(other) == expert_rank(rank);
   });
 }
 

@@ -108,8 +108,7 @@ class Sharded final : public DataParallel {
     for (std::size_t u = stage.first; u < stage.end(); ++u) {
       if (action.pass == Pass::unshard && sharding_.shards_parameters()) gatherer_->gather(u);
       if (action.pass == Pass::reshard && sharding_.shards_parameters()) gatherer_->free(u);
-      if (action.pass == Pass::reduce_gradients && sharding_.trains && !layout_.all[u].tied_copy)
-        reduce(u);
+      if (action.pass == Pass::reduce_gradients && !layout_.all[u].tied_copy) reduce(u);
     }
   }
   // A tied copy is announced when it has the sum of both copies' gradients.
@@ -237,6 +236,7 @@ class Sharded final : public DataParallel {
   }
 
   void reduce(std::size_t number) {
+    if (!sharding_.trains) return;
     reducer_->reduce(units_[number],
                      sharding_.by_stage || micro_batch_ + 1 == plan_.options.micro_batches);
   }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "collectives/base/error.h"
-#include "models/gpt/weights.h"
+#include "models/gpt/adapter_files.h"
 
 namespace lockstep {
 namespace {
@@ -23,9 +23,7 @@ thread_local std::optional<OnThread> work_of_thread;
 
 void TagState::observe(const Parameters& parameters, ParameterSet set) {
   observed_.push_back({&parameters, set, static_cast<int>(of_parameters_.size())});
-  std::vector<Parameter> whole = whole_parameters(plan_.model);
-  std::ranges::copy(whole_adapters(plan_.model, lora_config(plan_.options)),
-                    std::back_inserter(whole));
+  const std::vector<Parameter> whole = whole_with_adapters(plan_.model, lora_config(plan_.options));
   for (const Parameter& parameter : parameters.list())
     of_parameters_.push_back(tag_of(parameter, whole));
 }

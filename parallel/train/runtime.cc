@@ -139,8 +139,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
 
   std::vector<TrainingState> states() override {
     std::vector<TrainingState> states;
-    for (Replicated& own : sets_)
-      if (own.set != ParameterSet::frozen) states.push_back(own.data->state());
+    for (Replicated& own : sets_) states.push_back(own.data->state());
+    // Frozen parameters have no state.
+    std::erase_if(states, [](const TrainingState& state) { return state.optimizers.empty(); });
     return states;
   }
   void take_restored() override {
