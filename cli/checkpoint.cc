@@ -60,6 +60,9 @@ int inspect(CheckpointCommand c) {
   fmt::print("{:<14} {} layers, {} heads, width {}, context {}, vocabulary {}: {} parameters\n",
              "model", index.model.layers, index.model.heads, index.model.width, index.model.context,
              index.model.vocabulary, index.model.parameter_count());
+  if (index.lora.exists())
+    fmt::print("{:<14} rank {}, alpha {}, for {}; no other parameters\n", "adapters",
+               index.lora.rank, index.lora.alpha, fmt::join(index.lora.targets, ", "));
   fmt::print("{:<14} {} on {} ranks\n", "written by", text("technique"), text("ranks"));
   print_branch(index.branch, index.step);
   fmt::print("{:<14} {} order, seed {}, {} sequences of {} tokens a step\n", "data",

@@ -20,6 +20,7 @@ struct LoraConfig {
   double rate_ratio = 1;             // LoRA+: the learning rate of B over that of A; not in a file
 
   bool exists() const { return rank > 0; }
+  bool operator==(const LoraConfig&) const = default;
   double scale() const;
   // Whether the layer "h.0.attn.c_attn" has an adapter: a target is its name, or ends it at a dot.
   bool adapts(std::string_view layer) const;

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "models/gpt/adapter_files.h"
 #include "models/gpt/weights.h"
 
 namespace lockstep {
@@ -43,9 +44,13 @@ std::optional<std::pair<std::size_t, std::size_t>> overlapping(std::span<const B
   return {};
 }
 
-WholeBoxes whole_boxes(const GptConfig& config) {
+std::vector<Parameter> trained_parameters(const GptConfig& config, const LoraConfig& lora) {
+  return lora.exists() ? whole_adapters(config, lora) : whole_parameters(config);
+}
+
+WholeBoxes whole_boxes(const GptConfig& config, const LoraConfig& lora) {
   WholeBoxes boxes;
-  for (const Parameter& parameter : whole_parameters(config)) {
+  for (const Parameter& parameter : trained_parameters(config, lora)) {
     const Count columns = parameter.shape.back();
     boxes[parameter.name] = {{0, parameter.count / columns}, {0, columns}};
   }

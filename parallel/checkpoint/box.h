@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/gpt_config.h"
+#include "models/lora_config.h"
 #include "models/parameters.h"
 
 namespace lockstep {
@@ -30,9 +31,11 @@ std::optional<Box> intersection(const Box& a, const Box& b);
 // empty.
 std::optional<std::pair<std::size_t, std::size_t>> overlapping(std::span<const Box> boxes);
 
-// All elements of each parameter of a model, by name.
+// The parameters of a model that are trained: all, or its adapters.
+std::vector<Parameter> trained_parameters(const GptConfig& config, const LoraConfig& lora);
+// All elements of each of them, by name.
 using WholeBoxes = std::map<std::string, Box, std::less<>>;
-WholeBoxes whole_boxes(const GptConfig& config);
+WholeBoxes whole_boxes(const GptConfig& config, const LoraConfig& lora = {});
 
 // A box, and where a flat buffer has its elements.
 struct PlacedBox {

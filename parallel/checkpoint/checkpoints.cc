@@ -22,6 +22,7 @@
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/index_file.h"
 #include "parallel/checkpoint/same_training.h"
+#include "parallel/plan/plan_claims.h"
 #include "parallel/rank/router_balance.h"
 
 namespace lockstep {
@@ -64,7 +65,7 @@ Checkpoints::Checkpoints(Training& training, TrainingRank& rank, LossScaler& sca
     : training_(training),
       rank_(rank),
       scaler_(scaler),
-      whole_(whole_boxes(training.plan().model)) {}
+      whole_(whole_boxes(training.plan().model, lora_config(options()))) {}
 Checkpoints::~Checkpoints() = default;
 
 bool Checkpoints::all_ranks(bool condition) {
@@ -180,6 +181,7 @@ void Checkpoints::restore_scaler(const CheckpointIndex& index, const std::string
 void Checkpoints::prepare() {
   if (options().checkpoint.empty()) return;
   Communicator& world = training_.context().world;
+  if (world.rank() == 0) frozen_ = frozen_contents(options());
   if (world.rank() == 0)
     folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
   const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
@@ -281,6 +283,8 @@ CheckpointIndex Checkpoints::index_at(int steps_taken) {
           .scaler = scaler_.state(),
           .data = data_position(training_),
           .model = training_.plan().model,
+          .lora = lora_config(options()),
+          .frozen = frozen_,
           .router_biases = all_biases(training_.context().world, training_.plan().model.experts,
                                       rank_.routers()),
           .plan = plan_json(training_.plan()),

@@ -52,6 +52,7 @@ class Checkpoints {
   LossScaler& scaler_;
   WholeBoxes whole_;
   std::string run_;                    // this run's identity
+  std::string frozen_;                 // on rank 0: see CheckpointIndex
   std::unique_ptr<OwnFolder> folder_;  // on rank 0
   std::unique_ptr<Unfinished> unfinished_;
 };

@@ -56,9 +56,9 @@ void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
   require(step_of(output).value_or(index.step) == index.step,
           fmt::format("{} names another step than {}, that of {}", output, index.step, folder),
           "name another folder");
-  const std::vector<Parameter> list = whole_parameters(index.model);
-  const WholeBoxes whole = whole_boxes(index.model);
-  const Parts parts(index.model.parameter_count(), files);
+  const std::vector<Parameter> list = trained_parameters(index.model, index.lora);
+  const WholeBoxes whole = whole_boxes(index.model, index.lora);
+  const Parts parts(list.back().offset + list.back().count, files);
   CheckpointReader reader(folder, index);
   reader.verify_all();
   CheckpointIndex converted = index;
@@ -92,6 +92,8 @@ void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
 void export_weights(const std::string& folder, const CheckpointIndex& index,
                     const std::string& path, DType dtype) {
   refuse_in_checkpoint(path);
+  require(!index.lora.exists(), fmt::format("{} has adapters only, no weights", folder),
+          "resume it with --save-adapters DIR, then: lockstep checkpoint merge DIR");
   check_weights_output(path, index.model);
   const std::vector<Parameter> list = whole_parameters(index.model);
   const WholeBoxes whole = whole_boxes(index.model);

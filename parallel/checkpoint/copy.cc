@@ -39,7 +39,7 @@ namespace {
 // numbers a checkpoint holds for each.
 std::map<Count, std::vector<Range>> counted_ranges(const Plan& plan, const Parameters& parameters) {
   const OptimizerSettings settings = optimizer_settings(plan.options);
-  const WholeBoxes whole = whole_boxes(plan.model);
+  const WholeBoxes whole = whole_boxes(plan.model, lora_config(plan.options));
   std::map<Count, std::vector<Range>> ranges;
   for (const Parameter& parameter : parameters.list())
     for (const PlacedBox& placed : boxes_of(

@@ -1,6 +1,7 @@
 #include "parallel/checkpoint/index.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -94,6 +95,29 @@ void read_optimizer(const json& fields, CheckpointIndex& index) {
   }
 }
 
+ordered_json json_of(const LoraConfig& lora, const std::string& frozen) {
+  return {{"rank", lora.rank},
+          {"alpha", lora.alpha},
+          {"rank_stabilized", lora.rank_stabilized},
+          {"targets", lora.targets},
+          {"rate_ratio", lora.rate_ratio},
+          {"frozen", frozen}};
+}
+// Without the field all weights were trained.
+void read_adapters(const json& fields, CheckpointIndex& index) {
+  if (!fields.contains("adapters")) return;
+  const json& adapters = fields["adapters"];
+  LoraConfig& lora = index.lora;
+  lora.rank = static_cast<int>(whole_number(adapters, "rank", 1, index.model.width));
+  lora.alpha = number(adapters, "alpha");
+  lora.rank_stabilized = field(adapters, "rank_stabilized").get<bool>();
+  lora.rate_ratio = number(adapters, "rate_ratio");
+  for (const json& target : field(adapters, "targets")) lora.targets.push_back(target);
+  lora.targets = lora_targets_from(fmt::format("{}", fmt::join(lora.targets, ",")));
+  index.frozen = text(adapters, "frozen");
+  check(lora, index.model);
+}
+
 // The first checkpoints have none.
 RouterBiases read_biases(const json& fields, const GptConfig& model) {
   RouterBiases biases;
@@ -132,6 +156,7 @@ ordered_json json_without_checksum(const CheckpointIndex& index) {
       {"model", parse_json<ordered_json>(gpt_config_json(index.model), "the model")},
       {"plan", index.plan},
       {"files", ordered_json::array()}};
+  if (index.lora.exists()) object["adapters"] = json_of(index.lora, index.frozen);
   for (const auto& [layer, bias] : index.router_biases)
     object["router_biases"][router_bias_name(layer)] = bias;
   for (const StoredFile& file : index.files) object["files"].push_back(json_of(file));
@@ -175,7 +200,8 @@ CheckpointIndex index_from(ordered_json fields) {
   if (!index.plan.is_object()) refuse(fmt::format("'plan' is {}", shown(index.plan)));
   read_optimizer(fields, index);
   index.router_biases = read_biases(fields, index.model);
-  const WholeBoxes whole = whole_boxes(index.model);
+  read_adapters(fields, index);
+  const WholeBoxes whole = whole_boxes(index.model, index.lora);
   for (const auto& entry : field(fields, "files"))
     index.files.push_back(file_from_json(entry, whole, index.states));
   check_complete(index);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/gpt_config.h"
+#include "models/lora_config.h"
 #include "models/optimizers/optimizers.h"
 #include "models/routing.h"
 #include "parallel/checkpoint/box.h"
@@ -85,6 +86,9 @@ struct CheckpointIndex {
   LossScaler::State scaler;
   DataPosition data;
   GptConfig model;
+  // If only adapters were trained: these, and the contents of the --init that they belong to.
+  LoraConfig lora = {};
+  std::string frozen = {};
   RouterBiases router_biases = {};  // of all layers with experts, if they have biases
   nlohmann::ordered_json plan;      // the plan that wrote it, as `lockstep plan --json` prints it
   std::vector<StoredFile> files;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "collectives/base/error.h"
+#include "parallel/plan/plan_claims.h"
 
 namespace lockstep {
 
@@ -28,6 +29,23 @@ void require_same_training(const Training& training, const CheckpointIndex& inde
           fmt::format("{} has biases of routers, and the run has none", folder),
           "add --router-bias-update-rate; to keep the biases as they are: lockstep checkpoint "
           "export, then --init");
+  const LoraConfig lora = lora_config(plan.options);
+  require(
+      index.lora == lora,
+      index.lora.exists()
+          ? fmt::format("{} has adapters: --lora {} --lora-alpha {} --lora-targets {}{}{}", folder,
+                        index.lora.rank, index.lora.alpha, fmt::join(index.lora.targets, ","),
+                        index.lora.rank_stabilized ? " --rslora" : "",
+                        index.lora.rate_ratio == 1
+                            ? ""
+                            : fmt::format(" --lora-plus {}", index.lora.rate_ratio))
+          : fmt::format("{} has no adapters", folder),
+      "resume it with the same; to start a different run: --save-adapters, then --lora-init");
+  if (lora.exists())
+    require(
+        index.frozen == frozen_contents(plan.options),
+        fmt::format("{} has adapters of other weights than --init {}", folder, plan.options.init),
+        "adapters belong to the weights that they were trained with: give these as --init");
   require(index.states == stored_states(optimizer_settings(plan.options)),
           fmt::format("{} has the states of --optimizer {}: {}", folder, index.optimizer,
                       fmt::join(index.states, ", ")),

@@ -104,8 +104,6 @@ void complete_lora(Plan& plan) {
   refuse(!o.save.empty(), "--save, which writes whole weights",
          "save the adapters alone: --save-adapters DIR");
   refuse(o.sample > 0, "--sample", "save the adapters: --save-adapters DIR");
-  refuse(!o.checkpoint.empty() || !o.resume.empty(), "checkpoints",
-         "use --save-adapters DIR, and start again from --lora-init DIR");
   refuse(o.offload != "none", "--offload",
          "adapters have small states: use --zero 3 or train fsdp to divide the other weights");
 }

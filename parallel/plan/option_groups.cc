@@ -175,7 +175,8 @@ OptionGroup describe(CheckpointOptions& o) {
                   {.flag = "resume",
                    .value = &o.resume,
                    .help = "resume from the newest complete checkpoint in this folder, or from "
-                           "this checkpoint; any plan can read it; --init is ignored",
+                           "this checkpoint; any plan can read it; --init is ignored, but for "
+                           "--lora",
                    .has_effect = [](const TrainOptions& all) { return !all.resume.empty(); }}},
       .is_of_run = true};
 }

@@ -33,6 +33,11 @@ Claim claim_of(const Option& option, const TrainOptions& options) {
 
 }  // namespace
 
+std::string frozen_contents(const TrainOptions& options) {
+  if (options.lora_rank == 0 || options.init.empty()) return "";
+  return contents_of_all(weight_paths(options.init));
+}
+
 Claims claims_of(const Plan& plan) {
   Claims claims = {{std::string(command_claim), "train " + plan.technique()}};
   const auto model = parse_json<nlohmann::ordered_json>(gpt_config_json(plan.model), "the model");

@@ -12,5 +12,7 @@ namespace lockstep {
 // Reads the data, the initial weights and the schedule as a whole. Throws Error (bad_input) naming
 // a file that cannot be read.
 Claims claims_of(const Plan& plan);
+// The contents of the weights that adapters keep as they are, as claims name them; empty: drawn.
+std::string frozen_contents(const TrainOptions& options);
 
 }  // namespace lockstep

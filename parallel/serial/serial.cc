@@ -69,7 +69,9 @@ class Serial final : public TrainingRank, public PassObserver {
   std::vector<TrainingState> states() override {
     return {{.optimizers = {optimizer_.get()}, .parameters = &model_.parameters()}};
   }
-  void take_restored() override {}
+  void take_restored() override {
+    if (plan_.trains_adapters()) FirstWeights(plan_).set(model_.frozen());
+  }
 
   Prediction prediction() const override {
     return predict(plan_, 0,

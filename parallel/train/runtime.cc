@@ -146,6 +146,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
   void take_restored() override {
     for (Replicated& own : sets_) own.data->take_restored();
+    if (!plan_.trains_adapters()) return;
+    const FirstWeights weights(plan_);
+    of(ParameterSet::frozen).load([&] { weights.set(model_.frozen); });
   }
 
   PipelineRecord finish() override;

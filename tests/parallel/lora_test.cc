@@ -9,89 +9,17 @@
 #include "models/gpt/merge_adapters.h"
 #include "parallel/tags/with_tags.h"
 #include "parallel/train/dry_run.h"
-#include "tests/parallel/training.h"
+#include "tests/parallel/lora_runs.h"
 
 namespace lockstep {
 namespace {
 
+using test::frozen_run;
+using test::lora_run;
+using test::LoraCase;
 using test::refusal;
 using test::run;
 using testing::HasSubstr;
-
-const std::string reference = test::golden + "_lora";
-
-// The reference run without its options of adapters.
-TrainOptions frozen_run(const std::string& technique) {
-  TrainOptions options = test::golden_run(technique);
-  options.model = reference + "/config.json";
-  options.init = reference + "/base.safetensors";
-  options.data = reference + "/tokens.bin";
-  options.steps = LOCKSTEP_THOROUGH ? 8 : 3;
-  options.learning_rate = 0.002;
-  options.weight_decay = 0.05;
-  return options;
-}
-
-TrainOptions reference_run(const std::string& technique) {
-  TrainOptions options = frozen_run(technique);
-  options.lora_rank = 4;
-  options.lora_alpha = 8;
-  options.lora_targets = "c_attn";
-  options.lora_init = reference + "/adapter_init";
-  return options;
-}
-
-struct LoraCase {
-  std::string name;
-  int ranks;
-  std::string technique;
-  std::function<void(TrainOptions&)> change = [](TrainOptions&) {};
-
-  TrainOptions with(TrainOptions options) const {
-    change(options);
-    return options;
-  }
-};
-
-void cut(TrainOptions& o, int tp, int pp, int zero) {
-  o.mesh_lengths[Axis::tp] = tp;
-  o.mesh_lengths[Axis::pp] = pp;
-  o.zero_stage = zero;
-  o.micro_batches = 2;
-}
-
-std::vector<LoraCase> cases() {
-  return {
-      {"serial", 1, "serial"},
-      {"ddp", 4, "ddp", [](TrainOptions& o) { o.micro_batches = 2; }},
-      {"recomputed", 2, "ddp", [](TrainOptions& o) { o.recompute = "full"; }},
-      {"attention_again", 2, "ulysses", [](TrainOptions& o) { o.recompute = "selective"; }},
-      {"tp", 4, "tp"},
-      {"tp_overlapped", 2, "tp", [](TrainOptions& o) { o.tensor_overlap = true; }},
-      {"sp", 2, "sp"},
-      {"sp_kept", 4, "sp", [](TrainOptions& o) { o.keep_gathered = true; }},
-      {"sp_overlapped", 2, "sp", [](TrainOptions& o) { o.tensor_overlap = true; }},
-      {"ring", 2, "ring-attention"},
-      {"gathered", 2, "cp"},
-      {"one_f_one_b", 4, "pipeline", [](TrainOptions& o) { o.micro_batches = 4; }},
-      {"zb_h1", 2, "pipeline", [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "zb-h1"; }},
-      {"zb_v", 2, "pipeline", [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "zb-v"; }},
-      {"interleaved", 2, "pipeline",
-       [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "interleaved"; }},
-      {"stages_again", 2, "pipeline",
-       [](TrainOptions& o) { o.micro_batches = 4, o.recompute = "full"; }},
-      {"zero1", 2, "zero", [](TrainOptions& o) { o.zero_stage = 1; }},
-      {"zero2", 4, "zero", [](TrainOptions& o) { o.zero_stage = 2, o.micro_batches = 2; }},
-      {"zero3", 3, "zero", [](TrainOptions& o) { o.zero_stage = 3; }},
-      {"fsdp", 2, "fsdp", [](TrainOptions& o) { o.micro_batches = 2; }},
-      {"rows", 3, "fsdp", [](TrainOptions& o) { o.sharding = "per-parameter"; }},
-      {"hybrid", 4, "fsdp", [](TrainOptions& o) { o.replicas = 2; }},
-      {"regrouped", 4, "fsdp", [](TrainOptions& o) { o.reshard_after_forward = "2"; }},
-      {"mesh", 8, "3d", [](TrainOptions& o) { cut(o, 2, 2, 0), o.sequence_parallel = true; }},
-      {"mesh_zero1", 8, "3d", [](TrainOptions& o) { cut(o, 2, 2, 1); }},
-      {"mesh_zero3", 8, "3d", [](TrainOptions& o) { cut(o, 2, 2, 3); }},
-  };
-}
 
 class Lora : public testing::TestWithParam<LoraCase> {
  protected:
@@ -106,24 +34,25 @@ class Lora : public testing::TestWithParam<LoraCase> {
  private:
   int saved_ = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Plans, Lora, test::sampled(cases()),
+INSTANTIATE_TEST_SUITE_P(Plans, Lora, test::sampled(test::lora_cases()),
                          [](const auto& test_info) { return test_info.param.name; });
 
 // Hugging Face's GPT-2 with adapters of peft, in f64; it wrote the final ones in f32.
 TEST_P(Lora, ReproducesTheReference) {
   const LoraCase& c = GetParam();
   TrainResult result;
-  const std::vector<double> final =
-      adapters_of(c.with(reference_run(c.technique)), c.ranks, result);
+  const std::vector<double> final = adapters_of(c.with(lora_run(c.technique)), c.ranks, result);
   EXPECT_TRUE(theory_holds(result));
-  const auto expected = nlohmann::json::parse(std::ifstream(reference + "/expected.json"));
+  const auto expected =
+      nlohmann::json::parse(std::ifstream(test::lora_reference + "/expected.json"));
   ASSERT_EQ(std::ssize(result.steps), LOCKSTEP_THOROUGH ? 8 : 3);
   for (const StepRecord& step : result.steps) {
     EXPECT_NEAR(step.loss / expected["losses"][step.step].get<double>(), 1, 1e-10);
     EXPECT_NEAR(step.grad_norm / expected["grad_norms"][step.step].get<double>(), 1, 1e-10);
   }
   if (!LOCKSTEP_THOROUGH) return;
-  const auto theirs = test::weights_of(reference + "/adapter_final/adapter_model.safetensors");
+  const auto theirs =
+      test::weights_of(test::lora_reference + "/adapter_final/adapter_model.safetensors");
   ASSERT_EQ(final.size(), theirs.size());
   for (std::size_t i = 0; i < final.size(); ++i)
     ASSERT_EQ(static_cast<float>(final[i]), static_cast<float>(theirs[i])) << i;
@@ -164,17 +93,16 @@ TEST_P(Lora, HasTagsThatFit) {
 
 TEST_P(Lora, IsPredictedWithSixteenBits) {
   const LoraCase& c = GetParam();
-  TrainOptions options = c.with(reference_run(c.technique));
+  TrainOptions options = c.with(lora_run(c.technique));
   options.dtype = DType::bf16;
   options.steps = 2;
   EXPECT_TRUE(theory_holds(run(c.ranks, options)));
 }
 
-// r (in + out) parameters for each layer that has an adapter.
-constexpr Count layers = 8, width = 32, rank = 4, of_c_attn = layers * rank * (width + 3 * width);
+constexpr Count layers = 8, width = 32, rank = 4, of_c_attn = test::lora_elements;
 
 TEST(LoraMemory, IsThatOfTheAdapters) {
-  const TrainResult full = run(2, frozen_run("ddp")), result = run(2, reference_run("ddp"));
+  const TrainResult full = run(2, frozen_run("ddp")), result = run(2, lora_run("ddp"));
   for (const RankRecord& record : result.ranks) {
     EXPECT_EQ(record.peak_bytes.at("gradients"), of_c_attn * 8);
     EXPECT_EQ(record.peak_bytes.at("optimizer"), of_c_attn * 16);
@@ -189,11 +117,11 @@ TEST(LoraMemory, IsThatOfTheAdapters) {
 }
 
 TEST(LoraTraffic, OfReplicasIsThatOfTheAdapters) {
-  const TrainResult ddp = run(4, reference_run("ddp"));
+  const TrainResult ddp = run(4, lora_run("ddp"));
   for (const RankRecord& record : ddp.ranks)
     EXPECT_EQ(record.traffic.at("gradients").sent_bytes, 2 * 3 * of_c_attn * 8 / 4);
   // Frozen parameters are gathered as before, and never reduced.
-  const TrainResult full = run(2, frozen_run("fsdp")), fsdp = run(2, reference_run("fsdp"));
+  const TrainResult full = run(2, frozen_run("fsdp")), fsdp = run(2, lora_run("fsdp"));
   EXPECT_EQ(fsdp.ranks[0].traffic.at("gradients").sent_bytes, of_c_attn * 8 / 2);
   EXPECT_EQ(fsdp.ranks[0].traffic.at("parameters").sent_bytes,
             full.ranks[0].traffic.at("parameters").sent_bytes + 2 * of_c_attn * 8 / 2);
@@ -202,7 +130,7 @@ TEST(LoraTraffic, OfReplicasIsThatOfTheAdapters) {
 // In the layers nothing more is sent, and one all-reduce less. Once a step, ranks add up the gradients
 // of A of layers split by columns, and of B of layers split by rows.
 TEST(LoraTraffic, OfSplitLayersIsThatOfPartialFactors) {
-  TrainOptions options = reference_run("tp");
+  TrainOptions options = lora_run("tp");
   options.lora_init.clear();
   options.lora_targets = "c_attn,c_proj,c_fc";
   const TrainResult full = run(2, frozen_run("tp")), result = run(2, options);
@@ -220,14 +148,12 @@ TEST(LoraTraffic, OfSplitLayersIsThatOfPartialFactors) {
 
 TEST(LoraPlans, ThatDoNotTrainAdaptersAreRefused) {
   const auto with = [](const std::string& technique, int ranks, auto change) {
-    TrainOptions options = reference_run(technique);
+    TrainOptions options = lora_run(technique);
     change(options);
     return refusal(ranks, options);
   };
   EXPECT_THAT(with("ps", 2, [](TrainOptions&) {}), HasSubstr("--lora with a parameter server"));
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.save = "x"; }), HasSubstr("--save-adapters"));
-  EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.checkpoint = "x"; }),
-              HasSubstr("--lora with checkpoints"));
   EXPECT_THAT(with("fsdp", 2, [](TrainOptions& o) { o.offload = "optimizer"; }),
               HasSubstr("--lora with --offload"));
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_rank = 5; }), HasSubstr("--lora 5, and"));
