@@ -90,6 +90,9 @@ void print_summary(const Plan& plan, const LaunchOptions& launch, const TrainRes
   fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", plan.technique(),
              result.world_size, result.world_size == 1 ? "" : "s", result.transport,
              result.parameters, result.steps.size(), result.tokens_per_step);
+  if (plan.trains_adapters())
+    fmt::print("{} parameters of adapters are trained, the others are frozen\n",
+               lora_config(plan.options).parameter_count(plan.model));
   if (result.bubble) print_bubble(*result.bubble);
   if (!result.updates.empty()) print_staleness(result.updates);
   if (!result.layouts.empty()) print_layouts(result.layouts);

@@ -111,6 +111,16 @@ bool LoraConfig::adapts(std::string_view layer) const {
          });
 }
 
+std::int64_t LoraConfig::parameter_count(const GptConfig& model) const {
+  const std::int64_t c = model.width;
+  std::int64_t columns = 0;
+  if (adapts("attn.c_attn")) columns += c + model.qkv_width();
+  if (adapts("attn.c_proj")) columns += c + c;
+  if (adapts("mlp.c_fc")) columns += c + 4 * c;
+  if (adapts("mlp.c_proj")) columns += 4 * c + c;
+  return model.layers * rank * columns;
+}
+
 // Every block has the same ones.
 bool LoraConfig::trains_below(std::string_view layer) const {
   if (!layer.starts_with("h.0.")) return true;

@@ -4,6 +4,7 @@
 // with LoRA", 2023; Hayou et al., "LoRA+", 2024.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ struct LoraConfig {
   double scale() const;
   // Whether the layer "h.0.attn.c_attn" has an adapter: a target is its name, or ends it at a dot.
   bool adapts(std::string_view layer) const;
+  // r (in + out) for each layer that has one.
+  std::int64_t parameter_count(const GptConfig& model) const;
   // Whether any layer below the linear layer "h.3.mlp.c_fc" has one: else its input needs no gradient.
   bool trains_below(std::string_view layer) const;
 };

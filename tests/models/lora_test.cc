@@ -96,6 +96,21 @@ TEST_P(Subsets, HasAnAdapterForEachLayerThatATargetEnds) {
   EXPECT_EQ(adapted_layers(Adapted(lora).model.parameters()).size(), expected);
 }
 
+TEST(Lora, HasFewParameters) {
+  for (const auto& [preset, rank, count] : {std::tuple{"nano", 4, 32'768},
+                                            {"nano", 8, 65'536},
+                                            {"nano", 16, 131'072},
+                                            {"small", 8, 294'912}}) {
+    const GptConfig model = gpt_config(preset);
+    LoraConfig lora = all_layers();
+    lora.rank = rank;
+    EXPECT_EQ(lora.parameter_count(model), count);
+    Count registered = 0;
+    for (const Parameter& adapter : whole_adapters(model, lora)) registered += adapter.count;
+    EXPECT_EQ(registered, count);
+  }
+}
+
 TEST(Lora, BeginsWithTheModelAsItIs) {
   const LoraConfig lora = all_layers();
   Ledger ledger;

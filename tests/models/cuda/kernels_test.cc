@@ -124,6 +124,9 @@ TEST_P(GpuKernels, Gelu) {
     gpu_.gelu_backward(dx.on_gpu(), dout.on_gpu(), x.on_gpu());
     host_.gelu_backward(dx.on_host(), dout.on_host(), x.on_host());
     expect_same(dx);
+    gpu_.scale(x.on_gpu(), -1.75);
+    host_.scale(x.on_host(), -1.75);
+    expect_same(x);
   }
   Both far = given({-500, -60, -20, 20, 60, 500, std::nan("")}), out = random(7);
   gpu_.gelu(out.on_gpu(), far.on_gpu());
