@@ -78,10 +78,10 @@ void add_checkpoint_examples(CLI::App& checkpoint) {
   add_examples(*checkpoint.get_subcommand("export"),
                {written, "checkpoint export saved --output weights.safetensors"});
   add_examples(*checkpoint.get_subcommand("merge"),
-               {"train ddp --ranks 2 --steps 10 --save weights/model.safetensors",
-                "train ddp --ranks 2 --steps 10 --init weights/model.safetensors --lora 4 "
+               {"train ddp --ranks 2 --steps 10 --save base.safetensors",
+                "train ddp --ranks 2 --steps 10 --init base.safetensors --lora 4 "
                 "--save-adapters adapters",
-                "checkpoint merge adapters --init weights/model.safetensors --model nano --output "
+                "checkpoint merge adapters --init base.safetensors --model nano --output "
                 "merged/model.safetensors"});
 }
 
