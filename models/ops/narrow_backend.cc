@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "models/ops/bf16_gemm.h"
@@ -31,10 +30,9 @@ void store(Slice into, Slice wide) {
   if (into.data != wide.data) convert(into, wide);
 }
 
-Matrix with(const Matrix& matrix, Slice slice) {
-  Matrix other = matrix;
-  other.slice = slice;
-  return other;
+Matrix with(Matrix matrix, Slice slice) {
+  matrix.slice = slice;
+  return matrix;
 }
 
 // Block by block: uses little memory, and the bits do not depend on the number of threads.
@@ -111,9 +109,8 @@ void NarrowBackend::layer_norm_backward_weight(Slice dweight, Slice dbias, Slice
 }
 
 void NarrowBackend::scale(Slice x, double factor) {
-  const Slice wide = widened(0, x);
-  wide_.scale(wide, factor);
-  store(x, wide);
+  wide_.scale(widened(0, x), factor);
+  store(x, room(0, x));
 }
 
 void NarrowBackend::gelu(Slice out, Slice x) {

@@ -28,7 +28,7 @@ void check_complete(const CheckpointIndex& index) {
   for (const StoredFile& file : index.files)
     for (const StoredBox& stored : file.tensors)
       boxes[{stored.parameter, stored.state}].push_back(&stored);
-  for (const Parameter& parameter : whole_parameters(index.model))
+  for (const Parameter& parameter : trained_parameters(index.model, index.lora))
     for (const std::string_view state : index.states) {
       const std::string& name = parameter.name;
       const Count all = is_stored(index.optimizer, state, parameter) ? parameter.count : 0;

@@ -91,6 +91,7 @@ void take_lora_init(TrainOptions& o) {
 
 void complete_lora(Plan& plan) {
   TrainOptions& o = plan.options;
+  check(plan.model);
   if (o.lora_rank == 0) return;
   take_lora_init(o);
   const LoraConfig lora = lora_config(o);
@@ -101,6 +102,8 @@ void complete_lora(Plan& plan) {
     require(!is_asked, fmt::format("--lora with {}", what), hint);
   };
   refuse(plan.has_servers(), "a parameter server", "train ddp, zero or fsdp");
+  refuse(needs_whole_matrices(o.optimizer), "an optimizer that steps matrices of the blocks",
+         "use --optimizer adamw or sgd");
   refuse(!o.save.empty(), "--save, which writes whole weights",
          "save the adapters alone: --save-adapters DIR");
   refuse(o.sample > 0, "--sample", "save the adapters: --save-adapters DIR");

@@ -235,7 +235,6 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
             .mesh = mesh_of(options, computing, entry.free_axis),
             .schedule = {}};
   plan.model.experts = with_options(model.experts, options);
-  check(plan.model);
   complete_lora(plan);
   if (entry.set_implied) entry.set_implied(plan.options, plan.length(cp));
   divide_context(plan.options, plan.length(cp));

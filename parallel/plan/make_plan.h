@@ -12,8 +12,8 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model);
 // Fills in how many ranks divide experts, by default all replicas or one; and what tokens are taken to
 // choose. Throws like expert_choices().
 void complete_experts(Plan& plan, bool all_replicas);
-// Fills in what adapters take from --lora-init. Throws Error (bad_input) naming the option that does
-// not fit, or the part of the plan that does not train adapters.
+// Checks the model, and fills in what adapters take from --lora-init. Throws Error (bad_input) naming
+// the option that does not fit, or the part of the plan that does not train adapters.
 void complete_lora(Plan& plan);
 // Throws Error (bad_input) naming the rule that the division of a model's experts breaks.
 void check_experts(const Plan& plan);

@@ -76,7 +76,7 @@ std::vector<Terms> ParameterTerms::frozen() const {
   if (sharding_)
     return {sharded_exchange_terms(plan_, rank_, *sharding_, units_, environment_.replicas[set_],
                                    Moment::reduction, Moment::norm_of_shards),
-            sharded_state_terms(plan_, rank_, *sharding_, units_)};
+            sharded_state_terms(plan_, rank_, *sharding_, units_, parameters_)};
   Terms terms{.part = PlanPart::states};
   terms.hold({.use = MemoryUse::parameters,
               .bytes = parameters_.count() * element_bytes(plan_.options.dtype),

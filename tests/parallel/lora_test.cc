@@ -156,6 +156,8 @@ TEST(LoraPlans, ThatDoNotTrainAdaptersAreRefused) {
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.save = "x"; }), HasSubstr("--save-adapters"));
   EXPECT_THAT(with("fsdp", 2, [](TrainOptions& o) { o.offload = "optimizer"; }),
               HasSubstr("--lora with --offload"));
+  EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.optimizer = "muon"; }),
+              HasSubstr("--lora with an optimizer that steps matrices"));
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_rank = 5; }), HasSubstr("--lora 5, and"));
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_alpha = 5; }),
               HasSubstr("--lora-alpha 5, and"));
