@@ -40,10 +40,11 @@ class TensorColumnLinear final : public ColumnLinear {
     return gathered_input().own(linear_.column_input(kept));
   }
 
-  void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const override {
+  void forward(Backend& backend, Slice out, const Tensor& given, Count rows) const override {
+    const Tensor& kept = linear_.column_input(given);
     // lab: solution
     gathered_input().with_all_rows(
-        linear_.column_input(kept), rows, TensorRanks::forward_label, GatheredInput::Pass::forward,
+        kept, rows, TensorRanks::forward_label, GatheredInput::Pass::forward,
         [&](Slice x, Slice of_out, Count of_rows) {
           linear_.forward(backend, of_out, {}, x, of_rows);
         },
