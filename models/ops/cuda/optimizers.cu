@@ -104,15 +104,15 @@ __global__ void nesterov_kernel(W* direction, const G* gradient, W* momentum, Co
 
 // Rows of a matrix, `stride` elements apart.
 template <typename T>
-struct Strided {
+struct StridedRows {
   T* data;
   Count stride;
 };
 
 // `y.data` may be null.
 template <typename W>
-__global__ void axpby_kernel(Strided<W> out, W a, Strided<const W> x, W b, Strided<const W> y,
-                             Count rows, Count columns) {
+__global__ void axpby_kernel(StridedRows<W> out, W a, StridedRows<const W> x, W b,
+                             StridedRows<const W> y, Count rows, Count columns) {
   for_groups<1>(rows * columns, true, [&](Count i, Count, bool) {
     const Count row = i / columns, column = i % columns;
     W sum = a * x.data[row * x.stride + column];
@@ -182,9 +182,9 @@ void axpby(cudaStream_t stream, const Matrix& out, double a, const Matrix& x, do
   with_type(out.slice.dtype, [&]<typename T>(T*) {
     using W = Wide<T>;
     launch(axpby_kernel<W>, over_elements(out.rows * out.columns, 1), stream,
-           Strided<W>{at<W>(out.slice), out.stride}, static_cast<W>(a),
-           Strided<const W>{at<W>(x.slice), x.stride}, static_cast<W>(b),
-           Strided<const W>{at<W>(y.slice), y.stride}, out.rows, out.columns);
+           StridedRows<W>{at<W>(out.slice), out.stride}, static_cast<W>(a),
+           StridedRows<const W>{at<W>(x.slice), x.stride}, static_cast<W>(b),
+           StridedRows<const W>{at<W>(y.slice), y.stride}, out.rows, out.columns);
   });
 }
 
