@@ -1,8 +1,12 @@
 #include "parallel/exchange/codec.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "collectives/base/error.h"
 #include "collectives/base/float8.h"
@@ -14,14 +18,27 @@ constexpr Count quantized_together = 256, scaled_together = 32;
 
 Count blocks_of(Count count, Count block) { return (count + block - 1) / block; }
 
+// The largest magnitude; NaN if one is NaN, whose bits are larger than those of all other magnitudes.
+template <typename T>
+T largest_of(std::span<const T> x) {
+  using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+  Bits largest = 0;
+  for (const T each : x)
+    largest = std::max(largest, std::bit_cast<Bits>(each) & std::numeric_limits<Bits>::max());
+  return std::bit_cast<T>(largest);
+}
+
 // Eight signs a byte, the first in the lowest bit.
 template <typename T>
 void put_signs(std::span<const T> x, std::byte* out) {
-  for (std::size_t first = 0; first < x.size(); first += 8) {
-    unsigned bits = 0;
-    for (std::size_t i = first; i < std::min(first + 8, x.size()); ++i)
-      bits |= static_cast<unsigned>(x[i] >= 0) << (i - first);
-    out[first / 8] = static_cast<std::byte>(bits);
+  constexpr std::size_t together = 8;
+  for (std::size_t first = 0; first < x.size(); first += together) {
+    const std::size_t count = std::min(together, x.size() - first);
+    std::array<std::uint8_t, together> is_positive{};
+    for (std::size_t i = 0; i < count; ++i) is_positive[i] = x[first + i] >= 0;
+    // Moves the lowest bit of byte i to bit i of the highest byte.
+    const auto bits = std::bit_cast<std::uint64_t>(is_positive) * 0x0102040810204080u;
+    out[first / together] = static_cast<std::byte>(bits >> 56);
   }
 }
 
@@ -60,16 +77,15 @@ template <typename T>
 class Sign final : public Codec<T> {
  public:
   Count bytes(Count count) const override { return sign_bytes(count); }
-  void encode(std::span<const T> x, double, std::byte* out) const override { put_signs(x, out); }
+  // Signs cannot say that a number is not finite.
+  void encode(std::span<const T> x, double, std::byte* out) const override {
+    if (!std::isfinite(largest_of(x)))
+      throw Error(ErrorKind::wrong_result, "a gradient is not finite, which signs do not show",
+                  {.hint = "lower --lr, add --warmup-steps, or use another --exchange"});
+    put_signs(x, out);
+  }
   void decode(const std::byte* in, std::span<T> x) const override { take_signs(in, T{1}, x); }
 };
-
-template <typename T>
-T largest_of(std::span<const T> x) {
-  T largest = 0;
-  for (const T each : x) largest = std::max(largest, std::abs(each));
-  return largest;
-}
 
 // Calls run(first number, how many, place of the block's bytes) for each block.
 template <typename Run>
@@ -86,16 +102,16 @@ class Int8 final : public Codec<T> {
     return count + static_cast<Count>(sizeof(float)) * blocks_of(count, quantized_together);
   }
   void encode(std::span<const T> x, double, std::byte* out) const override {
-    for_each_block(x.size(), quantized_together, sizeof(float),
-                   [&](std::size_t first, std::size_t count, std::size_t at) {
-                     const auto step =
-                         static_cast<float>(largest_of(x.subspan(first, count)) / 127);
-                     std::memcpy(out + at, &step, sizeof step);
-                     const T inverse = step > 0 ? T{1} / static_cast<T>(step) : T{0};
-                     for (std::size_t i = 0; i < count; ++i)
-                       out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
-                           std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
-                   });
+    for_each_block(
+        x.size(), quantized_together, sizeof(float),
+        [&](std::size_t first, std::size_t count, std::size_t at) {
+          const auto step = static_cast<float>(largest_of(x.subspan(first, count)) / 127);
+          std::memcpy(out + at, &step, sizeof step);
+          const T inverse = step > 0 && std::isfinite(step) ? T{1} / static_cast<T>(step) : T{0};
+          for (std::size_t i = 0; i < count; ++i)
+            out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
+                std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
+        });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
     for_each_block(x.size(), quantized_together, sizeof(float),
@@ -111,10 +127,13 @@ class Int8 final : public Codec<T> {
 };
 
 // The smallest power of two by which the largest of a block, divided, is at most e4m3's largest number.
-// Stored as E8M0: the exponent plus 127. A block of zeros has the smallest one.
+// Stored as E8M0: the exponent plus 127. A block of zeros has the smallest one; `not_finite` stands for a
+// block with a number that is not finite.
+constexpr int not_finite = 128;
 int shared_exponent(double largest) {
   constexpr double most = 448;  // 1.75 * 2^8
   if (largest == 0) return -127;
+  if (!std::isfinite(largest)) return not_finite;
   const int exponent = std::ilogb(largest) - 8;
   return std::clamp(std::ldexp(largest, -exponent) > most ? exponent + 1 : exponent, -127, 127);
 }
@@ -137,15 +156,17 @@ class MxFp8 final : public Codec<T> {
                    });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
-    for_each_block(x.size(), scaled_together, 1,
-                   [&](std::size_t first, std::size_t count, std::size_t at) {
-                     const int exponent = static_cast<int>(in[at]) - 127;
-                     for (std::size_t i = 0; i < count; ++i) {
-                       Float8E4M3 rounded;
-                       std::memcpy(&rounded, in + at + 1 + i, 1);
-                       x[first + i] = std::ldexp(static_cast<T>(to_float(rounded)), exponent);
-                     }
-                   });
+    for_each_block(
+        x.size(), scaled_together, 1, [&](std::size_t first, std::size_t count, std::size_t at) {
+          const int exponent = static_cast<int>(in[at]) - 127;
+          if (exponent == not_finite)
+            return std::ranges::fill(x.subspan(first, count), std::numeric_limits<T>::quiet_NaN());
+          for (std::size_t i = 0; i < count; ++i) {
+            Float8E4M3 rounded;
+            std::memcpy(&rounded, in + at + 1 + i, 1);
+            x[first + i] = std::ldexp(static_cast<T>(to_float(rounded)), exponent);
+          }
+        });
   }
 };
 

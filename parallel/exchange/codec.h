@@ -6,7 +6,9 @@
 //   int8         n + 4 ceil(n/256)      127 steps on either side of zero, up to the largest of 256
 //   mxfp8        n + ceil(n/32)         e4m3, times a power of two for each 32
 //
-// A zero counts as positive where only signs stay. Rounding is to nearest, ties to even. Seide et al.,
+// A zero counts as positive where only signs stay. Rounding is to nearest, ties to even. A number that is
+// not finite makes all numbers NaN that share its scale, so that the norm shows it; `sign`, which has no
+// scale, throws. Seide et al.,
 // "1-bit stochastic gradient descent", 2014; Bernstein et al., "signSGD", 2018; Open Compute Project,
 // "Microscaling formats (MX)", 2023.
 #pragma once

@@ -74,6 +74,9 @@ const ExchangeEntry* find_exchange(std::string_view name) {
 }  // namespace
 
 bool ExchangeMethod::has_feedback() const { return find_exchange(name)->has_feedback; }
+bool ExchangeMethod::passes_overflow() const {
+  return !has_feedback() && find_exchange(name)->codec != "sign";
+}
 
 ExchangeMethod exchange_from_text(std::string_view text) {
   const std::size_t colon = text.find(':');

@@ -41,6 +41,8 @@ struct ExchangeMethod {
   bool operator==(const ExchangeMethod&) const = default;
   // Whether it keeps something between steps.
   bool has_feedback() const;
+  // Whether gradients that overflow may pass: they show in the result, and spoil nothing that is kept.
+  bool passes_overflow() const;
 };
 // From "powersgd:2". Throws Error (bad_input) naming what there is.
 ExchangeMethod exchange_from_text(std::string_view text);

@@ -1,9 +1,11 @@
 #include "parallel/exchange/top_k.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 
 #include "collectives/all_gather/all_gather.h"
 
@@ -58,9 +60,13 @@ class TopK final : public CompressedSum {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] += gradients[i];
     std::vector<std::int32_t> places(all.size());
     std::iota(places.begin(), places.end(), 0);
+    // Bits are in the order of magnitudes, and put NaN before all others.
+    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+    const auto magnitude = [&](std::int32_t place) {
+      return std::bit_cast<Bits>(std::abs(all[static_cast<std::size_t>(place)]));
+    };
     const auto is_before = [&](std::int32_t a, std::int32_t b) {
-      const T of_a = std::abs(all[static_cast<std::size_t>(a)]),
-              of_b = std::abs(all[static_cast<std::size_t>(b)]);
+      const Bits of_a = magnitude(a), of_b = magnitude(b);
       return of_a > of_b || (of_a == of_b && a < b);
     };
     std::ranges::nth_element(places, places.begin() + k, is_before);
