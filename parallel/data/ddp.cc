@@ -142,9 +142,6 @@ class Ddp final : public DataParallel {
 
   void compress(const Plan& plan) {
     const Slice gradients = parameters_.gradients();
-    require(computes_on_host(context_.ledger) || !has_data(context_.ledger),
-            fmt::format("--exchange {} in the memory of a GPU", plan.options.exchange),
-            "gradients are encoded by the processor: use --device host, or --exchange bf16");
     const DType type = statistics_type(gradients.dtype);
     if (type != gradients.dtype)
       widened_ = communicator().scratch({.dtype = type, .device = gradients.device},

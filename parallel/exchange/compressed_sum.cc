@@ -74,6 +74,10 @@ const ExchangeEntry* find_exchange(std::string_view name) {
 }  // namespace
 
 bool ExchangeMethod::has_feedback() const { return find_exchange(name)->has_feedback; }
+std::string_view ExchangeMethod::codec() const {
+  const ExchangeEntry& entry = *find_exchange(name);
+  return entry.has_feedback || entry.codec == "sign" ? std::string_view{} : entry.codec;
+}
 bool ExchangeMethod::passes_overflow() const {
   return !has_feedback() && find_exchange(name)->codec != "sign";
 }
@@ -106,9 +110,15 @@ std::string exchange_summaries() {
   return fmt::format("{}", fmt::join(summaries, "; "));
 }
 
+void require_host(const ExchangeMethod& method, const Device& device) {
+  require(!device.enqueues(), fmt::format("--exchange {} in the memory of a GPU", method.name),
+          "gradients are encoded by the processor: use --device host, or --exchange bf16");
+}
+
 std::unique_ptr<CompressedSum> make_compressed_sum(const ExchangeMethod& method, DType dtype,
                                                    const std::vector<ExchangedBucket>& buckets,
                                                    Communicator& comm, Device& device) {
+  require_host(method, device);
   const ExchangeEntry& entry = *find_exchange(method.name);
   if (entry.number == Number::share) return make_top_k(method.number, dtype, buckets, comm, device);
   if (entry.number == Number::rank)

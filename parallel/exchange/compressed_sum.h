@@ -43,6 +43,8 @@ struct ExchangeMethod {
   bool has_feedback() const;
   // Whether gradients that overflow may pass: they show in the result, and spoil nothing that is kept.
   bool passes_overflow() const;
+  // The codec that it rounds with (see codec.h) and keeps nothing; empty: it does more than that.
+  std::string_view codec() const;
 };
 // From "powersgd:2". Throws Error (bad_input) naming what there is.
 ExchangeMethod exchange_from_text(std::string_view text);
@@ -68,8 +70,10 @@ class CompressedSum {
   };
   virtual Kept kept(std::size_t number) const = 0;
 };
+// Throws Error (bad_input) if the device is a GPU: the processor encodes gradients.
+void require_host(const ExchangeMethod& method, const Device& device);
 // Of gradients of f32 or f64 in the memory of `device`: the host's, or one that stores nothing. `comm`
-// records its memory.
+// records its memory. Throws like require_host().
 std::unique_ptr<CompressedSum> make_compressed_sum(const ExchangeMethod& method, DType dtype,
                                                    const std::vector<ExchangedBucket>& buckets,
                                                    Communicator& comm, Device& device);

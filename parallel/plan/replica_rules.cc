@@ -62,8 +62,13 @@ void complete_exchange(Plan& plan) {
   if (!plan.compresses_gradients()) return;
   const ExchangeMethod method = exchange_from_text(o.exchange);
   refuse(plan.has_servers(), "with parameter servers", "train ddp, or another plan with replicas");
-  refuse(plan.zero_stage() > 0, fmt::format("with ZeRO stage {}", plan.zero_stage()),
-         "its ranks reduce each gradient to one of them: train ddp, or use --exchange bf16");
+  refuse(
+      plan.zero_stage() > 0 && method.codec().empty(),
+      fmt::format("with ZeRO stage {}", plan.zero_stage()),
+      "its ranks reduce each gradient to one of them: train ddp, or use --exchange int8, mxfp8 or "
+      "bf16");
+  refuse(plan.zero_stage() > 0 && plan.all_reduces_gradients(), "with --zero-volume all-reduce",
+         "compressed gradients are reduced to the ranks that own them: use --zero-volume paper");
   if (!method.has_feedback()) return;
   refuse(o.dtype == DType::f16, "with --dtype f16",
          "a gradient that overflows would stay in what is kept for the next step: use bf16");

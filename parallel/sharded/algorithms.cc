@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "parallel/exchange/compressed_scatter.h"
 #include "parallel/plan/algorithms.h"
 #include "parallel/rank/gradient_exchange.h"
 
@@ -86,6 +87,12 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
             units.replicas.shard() % sharding.group_ranks);
         break;
       case UnitExchange::Kind::reduce:
+        if (plan.compresses_gradients()) {
+          sum.gradients += scatter_traffic(exchange_from_text(plan.options.exchange),
+                                           unit.layout(units.replicas.shards()).chunks(),
+                                           units.replicas.shard());
+          break;
+        }
         add(sum.gradients, sharding.reduction(), unit.algorithms.reduce,
             problem(unit, units.replicas.shards(), GradientExchange::element_bytes(plan)),
             units.replicas.shard());
@@ -110,6 +117,8 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
 namespace {
 
 std::string gradients_formula(const Plan& plan, const Sharding& sharding) {
+  if (plan.compresses_gradients())
+    return fmt::format("(P-1) * {}(Psi_unit/P) of each reduction", plan.options.exchange);
   if (sharding.all_reduces_gradients && sharding.algorithms.reduce != "ring")
     return fmt::format("all_reduce/{}, by unit", sharding.algorithms.reduce);
   const bool each = sharding.shards_gradients() && sharding.reduces_every_micro_batch &&
@@ -160,7 +169,7 @@ Count sharded_scratch_bytes(const Plan& plan, const Sharding& sharding, const Ra
     of_shards = std::max(
         {of_shards,
          scratch(Operation::all_gather, a.gather, shards, layout.exchanged(), shard) * element,
-         sharding.trains *
+         (sharding.trains && !plan.compresses_gradients()) *
              scratch(sharding.reduction(), a.reduce, shards, layout.exchanged(), shard) *
              GradientExchange::element_bytes(plan)});
     if (group > 0)

@@ -10,16 +10,20 @@ constexpr int between_track = 2;
 }  // namespace
 
 GradientReducer::GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
-                                 const Sharding& sharding, Slice like, Count most,
+                                 const Sharding& sharding, const ShardedUnit& largest,
                                  BufferPool& buffers, Stream* stream, Stopwatch& exposed)
     : shards_(shards),
       between_(between),
       sharding_(sharding),
       buffers_(buffers),
       exchange_(plan, shards.size() * between.size(), stream ? stream->communicator() : shards,
-                like, most),
+                largest.own_gradients(), largest.exchanged()),
       exposed_(exposed),
       stream_(stream) {
+  if (plan.compresses_gradients() && shards.size() > 1)
+    compressed_ = make_compressed_scatter(
+        exchange_from_text(plan.options.exchange), plan.options.dtype, largest.chunks(),
+        stream ? stream->communicator() : shards, *largest.own_gradients().device);
   if (stream && between.size() > 1) between_stream_.emplace(between, between_track, "replicas");
 }
 
@@ -43,6 +47,10 @@ void GradientReducer::reduce(ShardedUnit& unit, bool is_last) {
 void GradientReducer::reduce_on(Communicator& comm, ShardedUnit& unit, Slice all) {
   comm.set_label("gradients");
   const auto own = [&](Slice gradients) { return unit.own_chunk(gradients); };
+  if (compressed_) {
+    compressed_->run(comm, all, unit.chunks());
+    return unit.add_reduced(own(all));
+  }
   exchange_.run(
       all, [&](Slice encoded) { unit.reduce(comm, encoded, sharding_.all_reduces_gradients); },
       own);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 
 #include "collectives/stream.h"
+#include "parallel/exchange/compressed_scatter.h"
 #include "parallel/rank/gradient_exchange.h"
 #include "parallel/sharded/unit.h"
 
@@ -14,10 +16,10 @@ namespace lockstep {
 class GradientReducer {
  public:
   // `shards` are the ranks that hold the shards, `between` the ranks that hold the same shards in
-  // other replicas. Works on `stream` if there is one. Gradients are like `like`; the largest unit
-  // exchanges `most`. Adds waiting times to `exposed`. All arguments but these two must outlive it.
+  // other replicas. Works on `stream` if there is one. `largest` exchanges the most. Adds waiting times
+  // to `exposed`. All arguments must outlive it.
   GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
-                  const Sharding& sharding, Slice like, Count most, BufferPool& buffers,
+                  const Sharding& sharding, const ShardedUnit& largest, BufferPool& buffers,
                   Stream* stream, Stopwatch& exposed);
 
   // Begins to reduce the unit's gradients. `is_last`: nothing more will be added to them in this
@@ -47,6 +49,7 @@ class GradientReducer {
   const Sharding& sharding_;
   BufferPool& buffers_;
   GradientExchange exchange_;
+  std::unique_ptr<CompressedScatter> compressed_;  // instead, if the plan says so
   Stopwatch& exposed_;
   std::deque<Reduction> reductions_;
   std::deque<Stream::Handle> between_replicas_;

@@ -33,6 +33,12 @@ Range ShardLayout::chunk(int rank) const {
   return {chunks.offset(rank), chunks[rank]};
 }
 
+std::vector<Range> ShardLayout::chunks() const {
+  std::vector<Range> all;
+  for (int rank = 0; rank < ranks_; ++rank) all.push_back(chunk(rank));
+  return all;
+}
+
 std::vector<ShardLayout::Piece> ShardLayout::pieces(int rank) const {
   if (!per_parameter_) return flat_pieces(rank);
   std::vector<Piece> pieces;

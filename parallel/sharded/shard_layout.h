@@ -34,6 +34,8 @@ class ShardLayout {
   Count shard(int rank) const;
   // The rank's part of that buffer: its shard, and padding.
   Range chunk(int rank) const;
+  // Those of all ranks.
+  std::vector<Range> chunks() const;
 
   // Consecutive elements of one parameter in a rank's shard.
   struct Piece {

@@ -56,9 +56,8 @@ class Sharded final : public DataParallel {
     gatherer_.emplace(*shards_, group_.get(), sharding_, units_, value_buffers_,
                       offload_ ? &*offload_ : nullptr, stream_ ? &*stream_ : nullptr, exposed_);
     if (sharding_.trains)
-      reducer_.emplace(*shards_, *between_, plan, sharding_, most->own_gradients(),
-                       most->exchanged(), gradient_buffers_, stream_ ? &*stream_ : nullptr,
-                       exposed_);
+      reducer_.emplace(*shards_, *between_, plan, sharding_, *most, gradient_buffers_,
+                       stream_ ? &*stream_ : nullptr, exposed_);
   }
 
   void load(const std::function<void()>& read) override {

@@ -40,7 +40,8 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
     terms.messages_formula = messages;
     return terms;
   }
-  terms.send("gradients", traffic->gradients, GradientExchange::element_bytes(plan), gradients);
+  terms.send("gradients", traffic->gradients,
+             plan.compresses_gradients() ? 1 : GradientExchange::element_bytes(plan), gradients);
   terms.send("parameters", traffic->parameters, element, parameters);
   terms.send("gradients of replicas", traffic->between_replicas, element);
   terms.bytes_formula = gradients + " + " + parameters + " + norm";

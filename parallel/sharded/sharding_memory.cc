@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "parallel/exchange/compressed_scatter.h"
 #include "parallel/rank/gradient_exchange.h"
 #include "parallel/sharded/sharding.h"
 
@@ -184,9 +185,18 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
 }
 
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units) {
-  Count largest = 0;
-  for (const UnitParameters& unit : units.all)
-    largest = std::max(largest, unit.layout(units.replicas.shards()).exchanged());
+  const auto exchanged = [&](const UnitParameters& unit) {
+    return unit.layout(units.replicas.shards()).exchanged();
+  };
+  if (units.all.empty()) return 0;
+  const UnitParameters& most = std::ranges::max(units.all, {}, exchanged);
+  if (plan.compresses_gradients())
+    return units.replicas.shards() == 1
+               ? 0
+               : scatter_memory_bytes(exchange_from_text(plan.options.exchange), plan.options.dtype,
+                                      most.layout(units.replicas.shards()).chunks(),
+                                      units.replicas.shard());
+  const Count largest = exchanged(most);
   return GradientExchange::memory_bytes(plan, units.replicas.copies, largest);
 }
 

@@ -56,6 +56,8 @@ class ShardedUnit {
   Slice gradients() const { return gradients_.slice(); }
   // The rank's chunk of a buffer in which the unit is gathered or reduced.
   Slice own_chunk(Slice exchanged) const;
+  // The chunks of all ranks.
+  std::vector<Range> chunks() const { return layout_.chunks(); }
 
   // Where the rank's offloaded shard must be read to before the unit is gathered in that buffer.
   Slice landing(Slice exchanged) const;

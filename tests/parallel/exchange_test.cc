@@ -12,6 +12,7 @@
 #include <random>
 
 #include "parallel/exchange/codec.h"
+#include "parallel/exchange/compressed_scatter.h"
 #include "parallel/exchange/two_phase.h"
 #include "tests/parallel/training.h"
 
@@ -372,6 +373,83 @@ TEST(TopK, OfEqualNumbersTakesTheFirst) {
     EXPECT_EQ(result[i], i >= sent ? 0 : i % 2 == 0 ? 3 : -3) << i;
 }
 
+// The first phase alone: each rank gets the sum of its own chunk, bit for bit that of loops over all ranks.
+TEST(Scatter, AddsUpEncodedChunks) {
+  constexpr int ranks = 3;
+  constexpr Count count = 700;
+  const std::vector<Range> chunks = {{0, 300}, {300, 399}, {699, 1}};
+  for (const char* method : {"int8", "mxfp8"}) {
+    std::vector<Numbers> got(ranks);
+    std::int64_t sent = 0, expected_sent = 0, memory = 0, expected_memory = 0;
+    std::mutex mutex;
+    launch({.ranks = ranks, .timeout_s = 30, .fault = {}}, [&](RankContext& context) {
+      Communicator& comm = context.world;
+      const ExchangeMethod how = exchange_from_text(method);
+      const std::int64_t before = context.ledger.bytes(MemoryUse::communication);
+      const auto scatter = make_compressed_scatter(how, DType::f64, chunks, comm, host_device());
+      const std::int64_t held = context.ledger.bytes(MemoryUse::communication) - before;
+      Numbers x = gradients_of(comm.rank(), 0, count);
+      scatter->run(comm, host_slice(std::span(x)), chunks);
+      const Range own = chunks[static_cast<std::size_t>(comm.rank())];
+      const std::lock_guard lock(mutex);
+      got[static_cast<std::size_t>(comm.rank())].assign(x.begin() + own.first,
+                                                        x.begin() + own.first + own.count);
+      sent += context.counters.total().sent_bytes;
+      expected_sent += scatter_traffic(how, chunks, comm.rank()).sent_elements;
+      memory += held;
+      expected_memory += scatter_memory_bytes(how, DType::f64, chunks, comm.rank());
+    });
+    for (std::size_t to = 0; to < ranks; ++to) {
+      Numbers sum;
+      for (int from = 0; from < ranks; ++from) {
+        const Numbers x = gradients_of(from, 0, count);
+        const Numbers back = decoded(
+            method,
+            Numbers(x.begin() + chunks[to].first, x.begin() + chunks[to].first + chunks[to].count));
+        sum.resize(back.size());
+        for (std::size_t i = 0; i < back.size(); ++i)
+          sum[i] = from == 0 ? back[i] : sum[i] + back[i];
+      }
+      EXPECT_EQ(got[to], sum) << method << to;
+    }
+    EXPECT_EQ(sent, expected_sent);
+    EXPECT_EQ(memory, expected_memory);
+    EXPECT_EQ(sent, method == std::string("int8") ? 2 * (300 + 8 + 399 + 8 + 1 + 4)
+                                                  : 2 * (300 + 10 + 399 + 13 + 1 + 1));
+  }
+}
+
+TEST(Scatter, TrainsUnderShardedPlans) {
+  struct Case {
+    const char* technique;
+    int ranks, zero_stage, replicas;
+    const char* sharding;
+    DType dtype;
+  };
+  int compared = 0;
+  for (const char* method : {"int8", "mxfp8"})
+    for (const auto& [technique, ranks, zero_stage, replicas, sharding, dtype] :
+         {Case{"zero", 3, 1, 1, "flat", DType::f32},
+          {"zero", 2, 2, 1, "flat", DType::bf16},
+          {"zero", 4, 3, 2, "flat", DType::f64},
+          {"fsdp", 3, 3, 1, "per-parameter", DType::f32},
+          {"3d", 8, 2, 1, "flat", DType::f64}}) {
+      TrainOptions options = test::golden_run(technique, dtype);
+      options.exchange = method;
+      options.micro_batches = 2;
+      options.zero_stage = zero_stage;
+      options.replicas = replicas;
+      options.sharding = sharding;
+      if (options.technique == "3d")
+        options.mesh_lengths[Axis::tp] = options.mesh_lengths[Axis::pp] = 2;
+      const TrainResult result = test::run(ranks, options);
+      EXPECT_TRUE(theory_holds(result)) << method << " " << technique << zero_stage;
+      EXPECT_LT(result.steps.back().loss, result.steps.front().loss) << method << technique;
+      ++compared;
+    }
+  EXPECT_EQ(compared, 10);
+}
+
 // Every plan that takes them: the closed forms hold, and the loss falls.
 TEST(CompressedTraining, HoldsItsClosedForms) {
   struct Case {
@@ -420,7 +498,9 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused("ddp", "powersgd:1.5", nothing), HasSubstr("whole number"));
   EXPECT_THAT(refused("ddp", "topk:0", nothing), HasSubstr("above 0 and at most 1"));
   EXPECT_THAT(refused("ddp", "int8:2", nothing), HasSubstr("choose none"));
-  EXPECT_THAT(refused("zero", "int8", nothing), HasSubstr("with ZeRO stage 1"));
+  EXPECT_THAT(refused("zero", "onebit", nothing), HasSubstr("with ZeRO stage 1"));
+  EXPECT_THAT(refused("zero", "int8", [](auto& o) { o.zero_volume = "all-reduce"; }),
+              HasSubstr("with --zero-volume all-reduce"));
   EXPECT_THAT(refused("ddp", "onebit", [](auto& o) { o.dtype = DType::f16; }),
               HasSubstr("with --dtype f16"));
   EXPECT_THAT(refused("ddp", "signsgd", [](auto& o) { o.dtype = DType::f16; }),
