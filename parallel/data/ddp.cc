@@ -117,7 +117,7 @@ class Ddp final : public DataParallel {
             .copy = replicas_.rank()};
   }
 
-  Slice flat(Gathered what) override { return flat_of(parameters_, what); }
+  FlatBuffer flat(Gathered what) override { return {flat_of(parameters_, what)}; }
 
   double waiting_seconds() const override { return exposed_.seconds(); }
   double communication_seconds() const override {

@@ -27,7 +27,7 @@ class Frozen final : public DataParallel {
   double squared_norm() override { return 0; }
   void step(double, double) override {}
   TrainingState state() override { return {.parameters = &parameters_}; }
-  Slice flat(Gathered what) override { return flat_of(parameters_, what); }
+  FlatBuffer flat(Gathered what) override { return {flat_of(parameters_, what)}; }
   double waiting_seconds() const override { return 0; }
   double communication_seconds() const override { return 0; }
   ReplicaFacts facts() const override { return {}; }

@@ -49,9 +49,13 @@ class DataParallel : public ScheduleObserver {
   virtual TrainingState state() = 0;
   // The optimizers hold the states of a checkpoint: every replica takes its parameters from them.
   virtual void take_restored() {}
-  // Returns the rank's flat buffer of values or reduced gradients; afterwards every replica has it.
-  // Valid until the next call.
-  virtual Slice flat(Gathered what) = 0;
+  // The rank's flat buffer of values or reduced gradients, which every replica gets; in memory of its own
+  // where a rank holds only a part.
+  struct FlatBuffer {
+    Slice all;
+    Tensor memory = {};
+  };
+  virtual FlatBuffer flat(Gathered what) = 0;
 
   // Seconds for which this rank waited for its replicas, and seconds of communication with them,
   // overlapped with compute or not.

@@ -156,10 +156,11 @@ class Sharded final : public DataParallel {
     for (std::size_t u = 0; u < units_.size(); ++u) gatherer_->gather_updated(u);
   }
 
-  Slice flat(Gathered what) override {
+  FlatBuffer flat(Gathered what) override {
     shards_->set_label("weights");
-    flat_ =
-        Tensor({parameters_.count()}, parameters_.dtype(), context_.ledger, MemoryUse::workspace);
+    Tensor memory({parameters_.count()}, parameters_.dtype(), context_.ledger,
+                  MemoryUse::workspace);
+    const Slice all = memory.slice();
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const ShardedUnit& unit = units_[u];
       const Tensor exchanged({unit.exchanged()}, parameters_.dtype(), context_.ledger,
@@ -169,9 +170,9 @@ class Sharded final : public DataParallel {
         own = unit.landing(exchanged.slice());
         offload_->read_values(u, own).wait();
       }
-      unit.gather_into(*shards_, own, exchanged.slice(), flat_.slice());
+      unit.gather_into(*shards_, own, exchanged.slice(), all);
     }
-    return flat_.slice();
+    return {all, std::move(memory)};
   }
 
   ReplicaFacts facts() const override {
@@ -253,7 +254,6 @@ class Sharded final : public DataParallel {
   std::map<int, const RankUnits::Stage*> stage_of_;  // by a unit's first parameter
   std::vector<Slice> counted_;                       // own gradients that the norm counts
   BufferPool value_buffers_, gradient_buffers_;
-  Tensor flat_;
 
   int micro_batch_ = 0;                        // of the step
   const RankUnits::Stage* ordered_ = nullptr;  // the stage that follows the order

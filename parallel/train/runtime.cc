@@ -244,7 +244,8 @@ void Runtime::gather(Gathered what, const PartSink& sink) {
 void Runtime::gather(ParameterSet set, Gathered what, const PartSink& sink) {
   Communicator& world = context_.world;
   const Parameters& parameters = model_.of(set);
-  const Slice own = parameters.list().empty() ? Slice{} : of(set).flat(what);
+  const DataParallel::FlatBuffer own =
+      parameters.list().empty() ? DataParallel::FlatBuffer{} : of(set).flat(what);
   world.set_label("weights");
   for (int rank = 0; rank < plan_.computing_ranks(); ++rank) {
     if (plan_.replicas(rank, set).copy != 0 || (rank != rank_ && rank_ != 0)) continue;
@@ -252,9 +253,9 @@ void Runtime::gather(ParameterSet set, Gathered what, const PartSink& sink) {
     const Count count = other.parameters(set).count();
     if (count == 0) continue;
     if (rank == 0) {
-      give(parameters, own, sink);
+      give(parameters, own.all, sink);
     } else if (rank_ == rank) {
-      world.send(own, 0);
+      world.send(own.all, 0);
     } else {
       const Tensor theirs({count}, plan_.options.dtype, context_.ledger, MemoryUse::workspace);
       world.recv(theirs.slice(), rank);
