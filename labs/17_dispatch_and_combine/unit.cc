@@ -136,7 +136,7 @@ class LabLayer {
     Ledger ledger;
     Parameters parameters(DType::f64, ledger);
     const ExpertSplit split{.ranks = ranks_, .rank = comm.rank(), .most_tokens = tokens_};
-    ExpertRanks group(comm, comm, split, config_.experts, "all_to_all", false, ledger);
+    ExpertRanks group(comm, comm, split, config_.experts, "all_to_all", {}, ledger);
     const DividedExperts layer(parameters, "", config_, group);
     const Results results = pass(layer, parameters, comm.rank() * tokens_, tokens_, ledger);
     std::string text;
