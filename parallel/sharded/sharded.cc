@@ -138,7 +138,7 @@ class Sharded final : public DataParallel {
   }
 
   void step(double learning_rate, double gradient_scale) override {
-    for (std::size_t u = 0; sharding_.trains && u < units_.size(); ++u) {
+    for (std::size_t u = 0; u < units_.size(); ++u) {
       units_[u].optimizer().step(learning_rate, gradient_scale);
       gatherer_->gather_updated(u);
     }

@@ -130,7 +130,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
       for (Replicated& own : sets_)
         own.matrices->step(own.data->state().optimizers, learning_rate, gradient_scale);
     });
-    for (Replicated& own : sets_) own.data->step(learning_rate, gradient_scale);
+    for (Replicated& own : sets_)
+      if (own.set != ParameterSet::frozen) own.data->step(learning_rate, gradient_scale);
   }
   void wait_for_parameters() override {
     for (Replicated& own : sets_) own.data->wait_for_parameters();
