@@ -159,8 +159,10 @@ class MxFp8 final : public Codec<T> {
     for_each_block(
         x.size(), scaled_together, 1, [&](std::size_t first, std::size_t count, std::size_t at) {
           const int exponent = static_cast<int>(in[at]) - 127;
-          if (exponent == not_finite)
-            return std::ranges::fill(x.subspan(first, count), std::numeric_limits<T>::quiet_NaN());
+          if (exponent == not_finite) {
+            std::ranges::fill(x.subspan(first, count), std::numeric_limits<T>::quiet_NaN());
+            return;
+          }
           for (std::size_t i = 0; i < count; ++i) {
             Float8E4M3 rounded;
             std::memcpy(&rounded, in + at + 1 + i, 1);

@@ -69,9 +69,11 @@ void complete_exchange(Plan& plan) {
       "bf16");
   refuse(plan.zero_stage() > 0 && plan.all_reduces_gradients(), "with --zero-volume all-reduce",
          "compressed gradients are reduced to the ranks that own them: use --zero-volume paper");
+  refuse(
+      o.dtype == DType::f16 && !method.passes_overflow(), "with --dtype f16",
+      "a gradient that overflows would be lost among signs, or stay in what is kept for the next "
+      "step: use bf16");
   if (!method.has_feedback()) return;
-  refuse(o.dtype == DType::f16, "with --dtype f16",
-         "a gradient that overflows would stay in what is kept for the next step: use bf16");
   refuse(
       !o.checkpoint.empty() || !o.resume.empty(),
       o.resume.empty() ? "with --checkpoint" : "with --resume",
