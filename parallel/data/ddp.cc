@@ -159,7 +159,6 @@ class Ddp final : public DataParallel {
       own.device->convert(wide, own);
       compressed_->run(comm, bucket, wide);
       own.device->convert(own, wide);
-      comm.announce(Operation::all_reduce, own, own);
       return;
     }
     exchange_->run(view(queue_.buckets()[bucket]), [&](Slice encoded) {

@@ -56,8 +56,8 @@ class EncodedScatter final : public CompressedScatter {
     all_to_all_v(comm, received, sent, {.in = bytes.to, .out = bytes.from});
     const Range own = chunks[static_cast<std::size_t>(comm.rank())];
     const Slice result = numbers.part(own.first, own.count);
-    if (has_data) add_up(comm.size(), bytes.from.front(), received, result);
     comm.announce(Operation::reduce_scatter, numbers, result);
+    if (has_data) add_up(comm.size(), bytes.from.front(), received, result);
   }
 
  private:
@@ -78,7 +78,12 @@ class EncodedScatter final : public CompressedScatter {
       codec_->decode(received.data + from * bytes, decoded);
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += decoded[i];
     }
-    device_.convert(result, all);
+    // As plain memory: the result has been announced.
+    const auto plain = [](Slice slice) {
+      slice.device = &host_device();
+      return slice;
+    };
+    host_device().convert(plain(result), plain(all));
   }
 
   const std::string name_;
