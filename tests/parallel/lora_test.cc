@@ -99,7 +99,8 @@ TEST_P(Lora, IsPredictedWithSixteenBits) {
   EXPECT_TRUE(theory_holds(run(c.ranks, options)));
 }
 
-constexpr Count layers = 8, width = 32, rank = 4, of_c_attn = test::lora_elements;
+// Of the golden model and its adapters.
+constexpr Count lora_layers = 8, lora_width = 32, rank_of_lora = 4, of_c_attn = test::lora_elements;
 
 TEST(LoraMemory, IsThatOfTheAdapters) {
   const TrainResult full = run(2, frozen_run("ddp")), result = run(2, lora_run("ddp"));
@@ -109,8 +110,8 @@ TEST(LoraMemory, IsThatOfTheAdapters) {
     EXPECT_EQ(record.peak_bytes.at("parameters"),
               full.ranks[0].peak_bytes.at("parameters") + of_c_attn * 8);
     // Of each block, the inputs of c_fc and of the mlp's c_proj are not kept.
-    const Count rows = 4 * 16, not_kept = layers * rows * 5 * width + rows * width;
-    const Count shared = rows * (rank + width + 4 * width);
+    const Count rows = 4 * 16, not_kept = lora_layers * rows * 5 * lora_width + rows * lora_width;
+    const Count shared = rows * (rank_of_lora + lora_width + 4 * lora_width);
     EXPECT_EQ(record.peak_bytes.at("activations"),
               full.ranks[0].peak_bytes.at("activations") + (shared - not_kept) * 8);
   }
@@ -134,8 +135,8 @@ TEST(LoraTraffic, OfSplitLayersIsThatOfPartialFactors) {
   options.lora_init.clear();
   options.lora_targets = "c_attn,c_proj,c_fc";
   const TrainResult full = run(2, frozen_run("tp")), result = run(2, options);
-  const Count all_reduce = 8 * 16 * width * 8;  // bytes that each of two ranks sends
-  const Count partial = layers * rank * 4 * width * 8;
+  const Count all_reduce = 8 * 16 * lora_width * 8;  // bytes that each of two ranks sends
+  const Count partial = lora_layers * rank_of_lora * 4 * lora_width * 8;
   for (std::size_t i = 0; i < 2; ++i) {
     const auto &before = full.ranks[i].traffic, &now = result.ranks[i].traffic;
     EXPECT_EQ(now.at("layers forward"), before.at("layers forward"));
