@@ -148,9 +148,10 @@ class MxFp8 final : public Codec<T> {
                      const int exponent =
                          shared_exponent(static_cast<double>(largest_of(x.subspan(first, count))));
                      out[at] = static_cast<std::byte>(exponent + 127);
+                     const T factor = std::ldexp(T{1}, -exponent);
                      for (std::size_t i = 0; i < count; ++i) {
-                       const Float8E4M3 rounded = float8_from_float<Float8E4M3>(
-                           static_cast<float>(std::ldexp(x[first + i], -exponent)));
+                       const Float8E4M3 rounded =
+                           float8_from_float<Float8E4M3>(static_cast<float>(x[first + i] * factor));
                        std::memcpy(out + at + 1 + i, &rounded, 1);
                      }
                    });
@@ -163,10 +164,11 @@ class MxFp8 final : public Codec<T> {
             std::ranges::fill(x.subspan(first, count), std::numeric_limits<T>::quiet_NaN());
             return;
           }
+          const T factor = std::ldexp(T{1}, exponent);
           for (std::size_t i = 0; i < count; ++i) {
             Float8E4M3 rounded;
             std::memcpy(&rounded, in + at + 1 + i, 1);
-            x[first + i] = std::ldexp(static_cast<T>(to_float(rounded)), exponent);
+            x[first + i] = static_cast<T>(to_float(rounded)) * factor;
           }
         });
   }
