@@ -1,4 +1,4 @@
-// Two pieces of work of one rank that take turns, on two threads of which only one runs at a time. Each
+// Two pieces of work of one rank that take turns, on two threads that run one at a time. Each
 // passes its turn on when it has started an exchange on a stream: while that is under way, the other one
 // computes. Turns change at places in the work and never by time, so ranks that do the same work
 // start their exchanges in the same order.

@@ -40,8 +40,8 @@ struct Region {
 // begin.
 enum class Initial : std::uint8_t { normal, branch_end, ones, zeros, uniform };
 
-// The matrices of a hidden layer of which a whole parameter consists: next to each other, so many
-// columns each. None for vectors, embeddings and heads.
+// The matrices of a hidden layer that make up a whole parameter: next to each other, so many columns
+// each. None for vectors, embeddings and heads.
 struct HiddenMatrices {
   Count rows = 0;
   std::vector<Count> columns = {};
@@ -106,7 +106,7 @@ class Parameters {
   // Changes how a registered parameter lies along an axis.
   void place_along(Axis axis, int i, PlacedAlong placed);
   // Says that a parameter, registered just now, consists of matrices with `rows` inputs and so many
-  // columns each, of which ranks may have parts.
+  // columns each. Ranks may have parts of them.
   void make_hidden(std::string_view name, Count rows, std::vector<Count> columns);
   // Allocates both flat buffers: values undefined, gradients zero. Frozen parameters get values only.
   void allocate();

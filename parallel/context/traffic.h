@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// The traffic and the pairs of an optimizer step, for a rank with that many layers, `backward` of which
-// go back, and the memory in
+// The traffic and the pairs of an optimizer step, for a rank with that many layers, `backward` of them
+// with a backward pass, and the memory in
 // which ranks exchange blocks and heads of the largest micro-batch. Nothing if sequences are whole.
 Terms context_terms(const Plan& plan, int rank, int layers, int backward);
 
