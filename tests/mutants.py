@@ -382,7 +382,7 @@ MUTANTS = [
     ("parallel/matrices/owners.cc", "at.replica() * at.shards()", "0"),
     ("parallel/matrices/owners.cc", "placed.place -= first", "placed.place -= part.offset"),
     ("parallel/matrices/owners.cc", "if (rounds_.size() % 2 == 1 && number == owners)", "if (place_ % 2 == 1)"),
-    ("parallel/matrices/exchange.cc", "backend_.copy(here, there, 0);", ""),
+    ("parallel/matrices/exchange.cc", "backend_.copy(here, there, 0);", "backend_.copy(there, here, 0);"),
     ("parallel/exchange/codec.cc", "x[first + i] >= 0", "x[first + i] > 0"),
     ("parallel/exchange/codec.cc", "/ 127", "/ 128"),
     ("parallel/exchange/two_phase.cc", "if (has_feedback_) add(sum, view(feedback.chunk, count));", ""),
