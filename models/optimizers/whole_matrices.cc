@@ -15,7 +15,7 @@ Count columns_of(const HiddenMatrices& hidden) {
 
 Count elements_of(const HiddenMatrices& hidden) { return hidden.rows * columns_of(hidden); }
 
-// The own matrices of all rounds.
+// The shapes of the matrices that this rank changes, in all rounds.
 std::vector<NewtonSchulz::Shape> shapes_of(std::span<const Parameter> list,
                                            const WholeMatrices::Rounds& rounds) {
   std::vector<NewtonSchulz::Shape> shapes;

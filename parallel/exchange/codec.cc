@@ -102,16 +102,21 @@ class Int8 final : public Codec<T> {
     return count + static_cast<Count>(sizeof(float)) * blocks_of(count, quantized_together);
   }
   void encode(std::span<const T> x, double, std::byte* out) const override {
-    for_each_block(
-        x.size(), quantized_together, sizeof(float),
-        [&](std::size_t first, std::size_t count, std::size_t at) {
-          const auto step = static_cast<float>(largest_of(x.subspan(first, count)) / 127);
-          std::memcpy(out + at, &step, sizeof step);
-          const T inverse = step > 0 && std::isfinite(step) ? T{1} / static_cast<T>(step) : T{0};
-          for (std::size_t i = 0; i < count; ++i)
-            out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
-                std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
-        });
+    for_each_block(x.size(), quantized_together, sizeof(float),
+                   [&](std::size_t first, std::size_t count, std::size_t at) {
+                     const auto step =
+                         static_cast<float>(largest_of(x.subspan(first, count)) / 127);
+                     std::memcpy(out + at, &step, sizeof step);
+                     // A step that has no inverse: of (nearly) zeros, or not finite.
+                     if (!std::isnormal(step)) {
+                       std::memset(out + at + sizeof step, 0, count);
+                       return;
+                     }
+                     const T inverse = T{1} / static_cast<T>(step);
+                     for (std::size_t i = 0; i < count; ++i)
+                       out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
+                           std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
+                   });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
     for_each_block(x.size(), quantized_together, sizeof(float),

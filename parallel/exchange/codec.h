@@ -8,8 +8,7 @@
 //
 // A zero counts as positive where only signs stay. Rounding is to nearest, ties to even. A number that is
 // not finite makes all numbers NaN that share its scale, so that the norm shows it; `sign`, which has no
-// scale, throws. Seide et al.,
-// "1-bit stochastic gradient descent", 2014; Bernstein et al., "signSGD", 2018; Open Compute Project,
+// scale, throws. Seide et al., "1-bit stochastic gradient descent", 2014; Bernstein et al., "signSGD", 2018; Open Compute Project,
 // "Microscaling formats (MX)", 2023.
 #pragma once
 

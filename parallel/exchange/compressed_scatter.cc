@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// The bytes of each chunk, and those of one rank's chunk from every rank.
+// The bytes of each chunk that a rank sends, and of its own chunk from each rank.
 struct ScatterBytes {
   std::vector<Count> to, from;
   Count sent = 0, received = 0;

@@ -40,7 +40,7 @@ const std::vector<ExchangeEntry>& exchanges() {
        .has_feedback = true,
        .formula = "2(P-1) * onebit(Psi/P)"},
       {.name = "signsgd",
-       .summary = "signs, of which the majority counts",
+       .summary = "signs, by majority vote",
        .codec = "sign",
        .formula = "2(P-1) * sign(Psi/P)"},
       {.name = "topk",

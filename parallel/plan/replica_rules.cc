@@ -52,7 +52,7 @@ void complete_exchange(Plan& plan) {
   TrainOptions& o = plan.options;
   if (o.exchange == "none") return;
   const std::string flag = fmt::format("--exchange {}", o.exchange);
-  const auto refuse = [&](bool is_wrong, const std::string& what, const char* hint) {
+  const auto refuse = [&](bool is_wrong, const std::string& what, const std::string& hint) {
     require(!is_wrong, fmt::format("{} {}", flag, what), hint);
   };
   refuse(o.reduce_dtype && (plan.compresses_gradients() || *o.reduce_dtype != DType::bf16),
@@ -61,6 +61,12 @@ void complete_exchange(Plan& plan) {
   if (!plan.compresses_gradients()) o.reduce_dtype = DType::bf16;
   if (!plan.compresses_gradients()) return;
   const ExchangeMethod method = exchange_from_text(o.exchange);
+  // Of the widest matrices of a block, C x 4C, no product of a higher rank is narrower.
+  const Count most_rank = (2 * plan.model.width - 1) / 5;
+  refuse(
+      method.name == "powersgd" && method.number > static_cast<double>(most_rank),
+      fmt::format("for matrices with {} rows, which it would send as they are", plan.model.width),
+      fmt::format("use a rank of at most {}", most_rank));
   refuse(plan.has_servers(), "with parameter servers", "train ddp, or another plan with replicas");
   refuse(
       plan.zero_stage() > 0 && method.codec().empty(),

@@ -66,6 +66,9 @@ TEST(Codecs, EightBitsAreSymmetricAndKeepZeros) {
   }
   EXPECT_EQ(decoded("int8", Numbers(300)), Numbers(300));
   EXPECT_EQ(decoded("mxfp8", Numbers(40)), Numbers(40));
+  // The step of these has no inverse.
+  const Numbers tiny = decoded("int8", {1e-41, 0, -1e-300});
+  for (const double each : tiny) EXPECT_NEAR(each, 0, 1e-40);
   EXPECT_EQ(encoded_bytes("int8", 257), 257 + 8);
   EXPECT_EQ(encoded_bytes("mxfp8", 33), 33 + 2);
   EXPECT_EQ(encoded_bytes("onebit", 9), 2 + 4);
@@ -496,6 +499,7 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused("ddp", "int4", nothing), HasSubstr("powersgd:R"));
   EXPECT_THAT(refused("ddp", "powersgd", nothing), HasSubstr("powersgd:R"));
   EXPECT_THAT(refused("ddp", "powersgd:1.5", nothing), HasSubstr("whole number"));
+  EXPECT_THAT(refused("ddp", "powersgd:13", nothing), HasSubstr("use a rank of at most 12"));
   EXPECT_THAT(refused("ddp", "topk:0", nothing), HasSubstr("above 0 and at most 1"));
   EXPECT_THAT(refused("ddp", "int8:2", nothing), HasSubstr("choose none"));
   EXPECT_THAT(refused("zero", "onebit", nothing), HasSubstr("with ZeRO stage 1"));

@@ -1,4 +1,4 @@
-// Adapters under every plan: the reference run of another library, one rank's numbers, what ranks send
+// Adapters under every plan: a run of Hugging Face's GPT-2 with peft, the numbers of one rank, what ranks send
 // and hold, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
