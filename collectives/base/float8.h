@@ -31,26 +31,22 @@ float to_float(Float8<mantissa, bias, most> value) {
   return std::bit_cast<float>(bits | sign);
 }
 
+// Without a branch, so that compilers convert many numbers at once.
 template <typename F>
 F float8_from_float(float value) {
   constexpr int dropped = 23 - F::mantissa;
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
-  std::uint32_t result;
-  if (magnitude > 0x7f800000u) {
-    result = 0x7f;
-  } else if (magnitude < static_cast<std::uint32_t>(128 - F::bias) << 23) {
-    // Subnormal: adding a number whose last bit is worth as much as the result's makes the FPU round.
-    constexpr auto adds = static_cast<std::uint32_t>(151 - F::bias - F::mantissa) << 23;
-    const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(adds);
-    result = std::bit_cast<std::uint32_t>(shifted) - adds;
-  } else {
-    const std::uint32_t even = (magnitude >> dropped) & 1, half = (1u << (dropped - 1)) - 1;
-    const std::uint32_t rounded = (magnitude + half + even) >> dropped;
-    result =
-        std::min(rounded - (static_cast<std::uint32_t>(127 - F::bias) << F::mantissa), F::most);
-  }
-  return {static_cast<std::uint8_t>(result | sign)};
+  constexpr std::uint32_t exponent_of_least = static_cast<std::uint32_t>(128 - F::bias) << 23;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
+  const std::uint32_t clipped =
+      std::min(magnitude, (F::most << dropped) + exponent_of_least - (1u << 23));
+  // Adding a number whose last bit is worth as much as the result's makes the FPU round.
+  const std::uint32_t exponent = std::max(clipped & 0x7f800000u, exponent_of_least);
+  const std::uint32_t adds = exponent + (static_cast<std::uint32_t>(dropped) << 23);
+  const float sum = std::bit_cast<float>(clipped) + std::bit_cast<float>(adds);
+  const std::uint32_t rounded =
+      ((exponent - exponent_of_least) >> dropped) + (std::bit_cast<std::uint32_t>(sum) - adds);
+  const std::uint32_t is_nan = 0u - static_cast<std::uint32_t>(magnitude > 0x7f800000u);
+  return {static_cast<std::uint8_t>(((rounded | is_nan) & 0x7fu) | ((bits >> 24) & 0x80u))};
 }
 
 }  // namespace lockstep
