@@ -14,9 +14,11 @@
 namespace lockstep {
 namespace {
 
-constexpr Count quantized_together = 256, scaled_together = 32;
+constexpr std::size_t quantized_together = 256, scaled_together = 32;
 
-Count blocks_of(Count count, Count block) { return (count + block - 1) / block; }
+Count blocks_of(Count count, std::size_t block) {
+  return (count + static_cast<Count>(block) - 1) / static_cast<Count>(block);
+}
 
 // The largest magnitude; NaN if one is NaN, whose bits are larger than those of all other magnitudes.
 template <typename T>
@@ -28,24 +30,36 @@ T largest_of(std::span<const T> x) {
   return std::bit_cast<T>(largest);
 }
 
+// Calls run(first number, how many, place of its bytes) for each block, with a constant number for whole ones.
+template <std::size_t block, std::size_t bytes, typename Run>
+void for_each_block(std::size_t count, Run run) {
+  const std::size_t whole = count / block;
+  for (std::size_t i = 0; i < whole; ++i) run(i * block, block, i * bytes);
+  if (count % block != 0) run(whole * block, count % block, whole * bytes);
+}
+
 // Eight signs a byte, the first in the lowest bit.
 template <typename T>
 void put_signs(std::span<const T> x, std::byte* out) {
-  constexpr std::size_t together = 8;
-  for (std::size_t first = 0; first < x.size(); first += together) {
-    const std::size_t count = std::min(together, x.size() - first);
-    std::array<std::uint8_t, together> is_positive{};
+  for_each_block<8, 1>(x.size(), [&](std::size_t first, std::size_t count, std::size_t byte) {
+    std::array<std::uint8_t, 8> is_positive{};
     for (std::size_t i = 0; i < count; ++i) is_positive[i] = x[first + i] >= 0;
     // Moves the lowest bit of byte i to bit i of the highest byte.
-    const auto bits = std::bit_cast<std::uint64_t>(is_positive) * 0x0102040810204080u;
-    out[first / together] = static_cast<std::byte>(bits >> 56);
-  }
+    out[byte] = static_cast<std::byte>(
+        (std::bit_cast<std::uint64_t>(is_positive) * 0x0102040810204080u) >> 56);
+  });
 }
 
 template <typename T>
 void take_signs(const std::byte* in, T size, std::span<T> x) {
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = (static_cast<unsigned>(in[i / 8]) >> (i % 8) & 1U) != 0 ? size : -size;
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  constexpr int sign = sizeof(T) * 8 - 1;
+  const auto positive = std::bit_cast<Bits>(size);
+  for_each_block<8, 1>(x.size(), [&](std::size_t first, std::size_t count, std::size_t byte) {
+    const Bits negative = ~static_cast<Bits>(in[byte]);
+    for (std::size_t i = 0; i < count; ++i)
+      x[first + i] = std::bit_cast<T>(positive ^ ((negative >> i & 1U) << sign));
+  });
 }
 
 Count sign_bytes(Count count) { return blocks_of(count, 8); }
@@ -58,7 +72,9 @@ class OneBit final : public Codec<T> {
   }
   double scale(std::span<const T> all) const override {
     double squares = 0;
-    for (const T x : all) squares += static_cast<double>(x) * static_cast<double>(x);
+#pragma omp simd reduction(+ : squares)
+    for (std::size_t i = 0; i < all.size(); ++i)
+      squares += static_cast<double>(all[i]) * static_cast<double>(all[i]);
     return all.empty() ? 0 : std::sqrt(squares / static_cast<double>(all.size()));
   }
   void encode(std::span<const T> x, double scale, std::byte* out) const override {
@@ -87,14 +103,6 @@ class Sign final : public Codec<T> {
   void decode(const std::byte* in, std::span<T> x) const override { take_signs(in, T{1}, x); }
 };
 
-// Calls run(first number, how many, place of the block's bytes) for each block.
-template <typename Run>
-void for_each_block(std::size_t count, Count block, Count head_bytes, Run run) {
-  const auto size = static_cast<std::size_t>(block), head = static_cast<std::size_t>(head_bytes);
-  for (std::size_t first = 0; first < count; first += size)
-    run(first, std::min(size, count - first), first + first / size * head);
-}
-
 template <typename T>
 class Int8 final : public Codec<T> {
  public:
@@ -102,32 +110,30 @@ class Int8 final : public Codec<T> {
     return count + static_cast<Count>(sizeof(float)) * blocks_of(count, quantized_together);
   }
   void encode(std::span<const T> x, double, std::byte* out) const override {
-    for_each_block(x.size(), quantized_together, sizeof(float),
-                   [&](std::size_t first, std::size_t count, std::size_t at) {
-                     const auto step =
-                         static_cast<float>(largest_of(x.subspan(first, count)) / 127);
-                     std::memcpy(out + at, &step, sizeof step);
-                     // A step that has no inverse: of (nearly) zeros, or not finite.
-                     if (!std::isnormal(step)) {
-                       std::memset(out + at + sizeof step, 0, count);
-                       return;
-                     }
-                     const T inverse = T{1} / static_cast<T>(step);
-                     for (std::size_t i = 0; i < count; ++i)
-                       out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
-                           std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
-                   });
+    for_each_block<quantized_together, quantized_together + sizeof(float)>(
+        x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
+          const auto step = static_cast<float>(largest_of(x.subspan(first, count)) / 127);
+          std::memcpy(out + at, &step, sizeof step);
+          // A step that has no inverse: of (nearly) zeros, or not finite.
+          if (!std::isnormal(step)) {
+            std::memset(out + at + sizeof step, 0, count);
+            return;
+          }
+          const T inverse = T{1} / static_cast<T>(step);
+          for (std::size_t i = 0; i < count; ++i)
+            out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
+                std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
+        });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
-    for_each_block(x.size(), quantized_together, sizeof(float),
-                   [&](std::size_t first, std::size_t count, std::size_t at) {
-                     float step = 0;
-                     std::memcpy(&step, in + at, sizeof step);
-                     for (std::size_t i = 0; i < count; ++i)
-                       x[first + i] =
-                           static_cast<T>(step) *
+    for_each_block<quantized_together, quantized_together + sizeof(float)>(
+        x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
+          float step = 0;
+          std::memcpy(&step, in + at, sizeof step);
+          for (std::size_t i = 0; i < count; ++i)
+            x[first + i] = static_cast<T>(step) *
                            static_cast<T>(static_cast<std::int8_t>(in[at + sizeof step + i]));
-                   });
+        });
   }
 };
 
@@ -135,12 +141,19 @@ class Int8 final : public Codec<T> {
 // Stored as E8M0: the exponent plus 127. A block of zeros has the smallest one; `not_finite` stands for a
 // block with a number that is not finite.
 constexpr int not_finite = 128;
-int shared_exponent(double largest) {
-  constexpr double most = 448;  // 1.75 * 2^8
-  if (largest == 0) return -127;
+template <typename T>
+int shared_exponent(T largest) {
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  constexpr int mantissa = std::numeric_limits<T>::digits - 1;
+  constexpr int bias = std::numeric_limits<T>::max_exponent - 1;
   if (!std::isfinite(largest)) return not_finite;
-  const int exponent = std::ilogb(largest) - 8;
-  return std::clamp(std::ldexp(largest, -exponent) > most ? exponent + 1 : exponent, -127, 127);
+  // 448 is 1.75 * 2^8: what is above moves to the next exponent.
+  const Bits moves = (Bits{1} << (mantissa - 2)) - 1;
+  return std::clamp(static_cast<int>((std::bit_cast<Bits>(largest) + moves) >> mantissa) - bias - 8,
+                    -127, 127);
+}
+double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);
 }
 
 template <typename T>
@@ -148,33 +161,29 @@ class MxFp8 final : public Codec<T> {
  public:
   Count bytes(Count count) const override { return count + blocks_of(count, scaled_together); }
   void encode(std::span<const T> x, double, std::byte* out) const override {
-    for_each_block(x.size(), scaled_together, 1,
-                   [&](std::size_t first, std::size_t count, std::size_t at) {
-                     const int exponent =
-                         shared_exponent(static_cast<double>(largest_of(x.subspan(first, count))));
-                     out[at] = static_cast<std::byte>(exponent + 127);
-                     const T factor = std::ldexp(T{1}, -exponent);
-                     for (std::size_t i = 0; i < count; ++i) {
-                       const Float8E4M3 rounded =
-                           float8_from_float<Float8E4M3>(static_cast<float>(x[first + i] * factor));
-                       std::memcpy(out + at + 1 + i, &rounded, 1);
-                     }
-                   });
+    for_each_block<scaled_together, scaled_together + 1>(
+        x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
+          const int exponent = shared_exponent(largest_of(x.subspan(first, count)));
+          out[at] = static_cast<std::byte>(exponent + 127);
+          const T factor = static_cast<T>(power_of_two(-exponent));
+          for (std::size_t i = 0; i < count; ++i)
+            out[at + 1 + i] = static_cast<std::byte>(
+                float8_from_float<Float8E4M3>(static_cast<float>(x[first + i] * factor)).bits);
+        });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
-    for_each_block(
-        x.size(), scaled_together, 1, [&](std::size_t first, std::size_t count, std::size_t at) {
+    for_each_block<scaled_together, scaled_together + 1>(
+        x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
           const int exponent = static_cast<int>(in[at]) - 127;
           if (exponent == not_finite) {
             std::ranges::fill(x.subspan(first, count), std::numeric_limits<T>::quiet_NaN());
             return;
           }
-          const T factor = std::ldexp(T{1}, exponent);
-          for (std::size_t i = 0; i < count; ++i) {
-            Float8E4M3 rounded;
-            std::memcpy(&rounded, in + at + 1 + i, 1);
-            x[first + i] = static_cast<T>(to_float(rounded)) * factor;
-          }
+          const T factor = static_cast<T>(power_of_two(exponent));
+          for (std::size_t i = 0; i < count; ++i)
+            x[first + i] =
+                static_cast<T>(to_float(Float8E4M3{static_cast<std::uint8_t>(in[at + 1 + i])})) *
+                factor;
         });
   }
 };
