@@ -68,21 +68,19 @@ class PowerSgd final : public CompressedSum {
     const Slice p = p_.slice(layout.p, dtype_of<T>()), q = state.q.slice(layout.q, dtype_of<T>()),
                 others = others_.slice(layout.others, dtype_of<T>());
     const bool has_data = device_.stores();
-    const std::span<T> all = has_data ? host_span<T>(gradients) : std::span<T>{},
-                       kept = has_data ? host_span<T>(this->kept(number).own) : std::span<T>{};
-    if (has_data) begin(layout, all, kept, host_span<T>(others));
+    const auto data = [&](Slice slice) { return has_data ? host_span<T>(slice).data() : nullptr; };
+    T *const all = data(gradients), *const kept = data(this->kept(number).own);
+    if (has_data) begin(layout, all, kept, data(q), data(p), data(others));
     sum(comm, others);
-    for (const Narrowed& matrix : layout.matrices)
-      if (has_data) multiply(matrix, all, host_span<T>(q), host_span<T>(p));
     sum(comm, p);
     for (const Narrowed& matrix : layout.matrices)
       if (has_data) {
         orthonormalize(matrix, host_span<T>(p));
-        multiply_transposed(matrix, all, host_span<T>(p), host_span<T>(q));
+        multiply_transposed(matrix, all, data(p), data(q));
       }
     sum(comm, q);
     if (has_data) {
-      end(layout, all, kept, host_span<T>(others), host_span<T>(p), host_span<T>(q), comm.size());
+      end(layout, all, kept, data(others), data(p), data(q), comm.size());
       for (const Narrowed& matrix : layout.matrices)
         begin_lost_columns(matrix, host_span<T>(p), host_span<T>(q));
     }
@@ -109,32 +107,32 @@ class PowerSgd final : public CompressedSum {
     if (numbers.count > 0) all_reduce(comm, numbers, ReduceOp::sum);
   }
 
-  // Matrices become M; the rest is packed.
-  static void begin(const PowerSgdLayout& layout, std::span<T> all, std::span<const T> kept,
-                    std::span<T> others) {
-    for (const Narrowed& matrix : layout.matrices)
-      for (Count i = matrix.at; i < matrix.at + matrix.m * matrix.q; ++i) all[at(i)] += kept[at(i)];
-    auto into = others.begin();
-    for (const auto& [first, count] : layout.rest)
-      into = std::copy_n(all.begin() + first, count, into);
+  static T product_of(const T* x, const T* y, Count count) {
+    T product = 0;
+#pragma omp simd reduction(+ : product)
+    for (Count i = 0; i < count; ++i) product += x[i] * y[i];
+    return product;
+  }
+  static void add_multiple(T* into, T factor, const T* x, Count count) {
+    for (Count i = 0; i < count; ++i) into[i] += factor * x[i];
   }
 
-  // P = M Q
-  void multiply(const Narrowed& matrix, std::span<const T> all, std::span<const T> q,
-                std::span<T> p) const {
-    for (Count i = 0; i < matrix.m; ++i)
-      for (Count r = 0; r < rank_; ++r) {
-        T product = 0;
-        for (Count j = 0; j < matrix.q; ++j)
-          product += all[at(matrix.at + i * matrix.q + j)] * q[at(matrix.q_at + r * matrix.q + j)];
-        p[at(matrix.p_at + r * matrix.m + i)] = product;
+  // Matrices become M, and P = M Q; the rest is packed.
+  void begin(const PowerSgdLayout& layout, T* all, const T* kept, const T* q, T* p,
+             T* others) const {
+    for (const Narrowed& matrix : layout.matrices)
+      for (Count i = 0; i < matrix.m; ++i) {
+        T* const row = all + matrix.at + i * matrix.q;
+        add_multiple(row, T{1}, kept + matrix.at + i * matrix.q, matrix.q);
+        for (Count r = 0; r < rank_; ++r)
+          p[matrix.p_at + r * matrix.m + i] =
+              product_of(row, q + matrix.q_at + r * matrix.q, matrix.q);
       }
+    for (const auto& [first, count] : layout.rest) others = std::copy_n(all + first, count, others);
   }
 
   static T norm_of(std::span<const T> x) {
-    T squares = 0;
-    for (const T each : x) squares += each * each;
-    return std::sqrt(squares);
+    return std::sqrt(product_of(x.data(), x.data(), std::ssize(x)));
   }
 
   // Gram-Schmidt, column by column. A column that depends on those before it becomes zero.
@@ -145,9 +143,8 @@ class PowerSgd final : public CompressedSum {
       const T whole = norm_of(column);
       for (Count s = 0; s < r; ++s) {
         const std::span<const T> before = p.subspan(at(matrix.p_at + s * matrix.m), at(matrix.m));
-        T product = 0;
-        for (std::size_t i = 0; i < column.size(); ++i) product += column[i] * before[i];
-        for (std::size_t i = 0; i < column.size(); ++i) column[i] -= product * before[i];
+        const T product = product_of(column.data(), before.data(), matrix.m);
+        add_multiple(column.data(), -product, before.data(), matrix.m);
       }
       const T norm = norm_of(column);
       const T factor = norm > nothing * whole ? T{1} / norm : T{0};
@@ -169,34 +166,32 @@ class PowerSgd final : public CompressedSum {
   }
 
   // Q = M^T P
-  void multiply_transposed(const Narrowed& matrix, std::span<const T> all, std::span<const T> p,
-                           std::span<T> q) const {
-    for (Count r = 0; r < rank_; ++r)
-      for (Count j = 0; j < matrix.q; ++j) q[at(matrix.q_at + r * matrix.q + j)] = 0;
-    for (Count r = 0; r < rank_; ++r)
-      for (Count i = 0; i < matrix.m; ++i) {
-        const T factor = p[at(matrix.p_at + r * matrix.m + i)];
-        for (Count j = 0; j < matrix.q; ++j)
-          q[at(matrix.q_at + r * matrix.q + j)] += factor * all[at(matrix.at + i * matrix.q + j)];
-      }
+  void multiply_transposed(const Narrowed& matrix, const T* all, const T* p, T* q) const {
+    std::fill_n(q + matrix.q_at, rank_ * matrix.q, T{0});
+    for (Count i = 0; i < matrix.m; ++i)
+      for (Count r = 0; r < rank_; ++r)
+        add_multiple(q + matrix.q_at + r * matrix.q, p[matrix.p_at + r * matrix.m + i],
+                     all + matrix.at + i * matrix.q, matrix.q);
   }
 
-  void end(const PowerSgdLayout& layout, std::span<T> all, std::span<T> kept,
-           std::span<const T> others, std::span<const T> p, std::span<const T> q, int ranks) const {
+  // The result P Q^T, and what it lacks; the rest is unpacked.
+  void end(const PowerSgdLayout& layout, T* all, T* kept, const T* others, const T* p, const T* q,
+           int ranks) const {
+    const T share = T{1} / static_cast<T>(ranks);
     for (const Narrowed& matrix : layout.matrices)
-      for (Count i = 0; i < matrix.m; ++i)
-        for (Count j = 0; j < matrix.q; ++j) {
-          T result = 0;
-          for (Count r = 0; r < rank_; ++r)
-            result += p[at(matrix.p_at + r * matrix.m + i)] * q[at(matrix.q_at + r * matrix.q + j)];
-          const Count place = matrix.at + i * matrix.q + j;
-          kept[at(place)] = all[at(place)] - result / static_cast<T>(ranks);
-          all[at(place)] = result;
-        }
-    auto from = others.begin();
+      for (Count i = 0; i < matrix.m; ++i) {
+        T* const row = all + matrix.at + i * matrix.q;
+        T* const lacks = kept + matrix.at + i * matrix.q;
+        std::copy_n(row, matrix.q, lacks);
+        std::fill_n(row, matrix.q, T{0});
+        for (Count r = 0; r < rank_; ++r)
+          add_multiple(row, p[matrix.p_at + r * matrix.m + i], q + matrix.q_at + r * matrix.q,
+                       matrix.q);
+        add_multiple(lacks, -share, row, matrix.q);
+      }
     for (const auto& [first, count] : layout.rest) {
-      std::copy_n(from, count, all.begin() + first);
-      from += count;
+      std::copy_n(others, count, all + first);
+      others += count;
     }
   }
 
