@@ -1,10 +1,10 @@
 #include "parallel/exchange/top_k.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 
 #include "collectives/all_gather/all_gather.h"
@@ -18,6 +18,42 @@ Count kept_numbers(double share, Count count) {
 
 Count entry_bytes(DType dtype) {
   return element_bytes(dtype) + static_cast<Count>(sizeof(std::int32_t));
+}
+
+// Bits are in the order of magnitudes, and put NaN before all others.
+template <typename T>
+auto magnitude_bits(T x) {
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  return std::bit_cast<Bits>(std::abs(x));
+}
+
+// The places of the k largest magnitudes, in their order; of equal ones the first. Counts numbers by the
+// first bits of their magnitudes, so that only those that share them with the last one are compared.
+template <typename T>
+std::vector<std::int32_t> places_of_largest(std::span<const T> all, Count k) {
+  constexpr int kinds = 4096, shift = sizeof(T) * 8 - 1 - 12;
+  const auto kind = [&](std::size_t i) { return magnitude_bits(all[i]) >> shift; };
+  std::array<Count, kinds> counts{};
+  for (std::size_t i = 0; i < all.size(); ++i) ++counts[kind(i)];
+  std::size_t last = kinds - 1;
+  Count above = 0;  // numbers of kinds above the last one
+  while (last > 0 && above + counts[last] < k) above += counts[last--];
+  std::vector<std::int32_t> places, candidates;
+  places.reserve(static_cast<std::size_t>(k));
+  candidates.reserve(static_cast<std::size_t>(counts[last]));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (kind(i) >= last)
+      (kind(i) > last ? places : candidates).push_back(static_cast<std::int32_t>(i));
+  const auto is_before = [&](std::int32_t a, std::int32_t b) {
+    const auto of_a = magnitude_bits(all[static_cast<std::size_t>(a)]),
+               of_b = magnitude_bits(all[static_cast<std::size_t>(b)]);
+    return of_a > of_b || (of_a == of_b && a < b);
+  };
+  const auto end = candidates.begin() + (k - above);
+  std::ranges::nth_element(candidates, end, is_before);
+  places.insert(places.end(), candidates.begin(), end);
+  std::ranges::sort(places);
+  return places;
 }
 
 template <typename T>
@@ -58,19 +94,7 @@ class TopK final : public CompressedSum {
   void choose(std::span<const T> gradients, std::size_t number, Count k, std::byte* out) {
     const std::span<T> all = host_span<T>(kept(number).own);
     for (std::size_t i = 0; i < all.size(); ++i) all[i] += gradients[i];
-    std::vector<std::int32_t> places(all.size());
-    std::iota(places.begin(), places.end(), 0);
-    // Bits are in the order of magnitudes, and put NaN before all others.
-    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-    const auto magnitude = [&](std::int32_t place) {
-      return std::bit_cast<Bits>(std::abs(all[static_cast<std::size_t>(place)]));
-    };
-    const auto is_before = [&](std::int32_t a, std::int32_t b) {
-      const Bits of_a = magnitude(a), of_b = magnitude(b);
-      return of_a > of_b || (of_a == of_b && a < b);
-    };
-    std::ranges::nth_element(places, places.begin() + k, is_before);
-    std::sort(places.begin(), places.begin() + k);
+    const std::vector<std::int32_t> places = places_of_largest<T>(all, k);
     for (Count i = 0; i < k; ++i) {
       T& value = all[static_cast<std::size_t>(places[static_cast<std::size_t>(i)])];
       std::memcpy(out + i * static_cast<Count>(sizeof(T)), &value, sizeof(T));

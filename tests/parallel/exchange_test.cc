@@ -364,6 +364,24 @@ TEST(TopK, OfAllIsTheSum) {
       }
 }
 
+TEST(TopK, TakesTheLargest) {
+  const Exchanged all = exchange("topk:0.1", 2, 1, gradients_of);
+  for (std::size_t b = 0; b < 2; ++b) {
+    const Count count = std::ssize(all.kept[b]);
+    Numbers expected(static_cast<std::size_t>(count));
+    for (int rank = 0; rank < 2; ++rank) {
+      const Numbers x = gradients_of(rank, static_cast<int>(b), count);
+      Numbers in_order = x;
+      std::ranges::sort(in_order, std::greater<>(), [](double each) { return std::abs(each); });
+      const auto sent = static_cast<std::size_t>(std::ceil(0.1 * static_cast<double>(count)));
+      const double least = std::abs(in_order[sent - 1]);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        if (std::abs(x[i]) >= least) expected[i] += x[i];
+    }
+    EXPECT_EQ(all.results[0][b], expected);
+  }
+}
+
 TEST(TopK, OfEqualNumbersTakesTheFirst) {
   const Exchanged all = exchange("topk:0.125", 2, 1, [](int rank, int, Count count) {
     Numbers x(static_cast<std::size_t>(count));
