@@ -389,7 +389,7 @@ MUTANTS = [
     ("parallel/exchange/two_phase.cc", "kept[i] = x[i] - decoded[i]", "kept[i] = decoded[i] - x[i]"),
     ("parallel/exchange/top_k.cc", "std::bit_cast<Bits>(std::abs(", "std::bit_cast<Bits>(("),
     ("parallel/exchange/top_k.cc", "value = 0;", ""),
-    ("parallel/exchange/power_sgd.cc", "all[at(place)] - result / static_cast<T>(ranks)", "all[at(place)] - result"),
+    ("parallel/exchange/power_sgd.cc", "add_multiple(lacks, -share, row", "add_multiple(lacks, T{-1}, row"),
     ("parallel/exchange/power_sgd.cc", "norm > nothing * whole", "true"),
     ("parallel/data/compressed.cc", ".offset -= bucket.offset", ".offset -= 0"),
     ("parallel/checkpoint/files.cc", "1 + group.states.size()", "group.states.size()"),
