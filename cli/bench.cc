@@ -177,6 +177,7 @@ void add_bench(CLI::App& program, Command& chosen) {
     add_bench_context(*bench, chosen);
     add_bench_factorings(*bench, chosen);
     add_bench_moe(*bench, chosen);
+    add_bench_exchange(*bench, chosen);
     add_bench_model(*bench, chosen);
     add_bench_attention(*bench, chosen);
     add_bench_examples(*bench);

@@ -28,6 +28,7 @@ void add_bench_attention(CLI::App& bench, Command& chosen);
 void add_bench_context(CLI::App& bench, Command& chosen);
 void add_bench_factorings(CLI::App& bench, Command& chosen);
 void add_bench_moe(CLI::App& bench, Command& chosen);
+void add_bench_exchange(CLI::App& bench, Command& chosen);
 void add_bench_model(CLI::App& bench, Command& chosen);
 void add_bench_pairs(CLI::App& bench, Command& chosen);
 void add_bench_pipeline(CLI::App& bench, Command& chosen);

@@ -196,6 +196,10 @@ void add_bench_examples(CLI::App& bench) {
       *bench.get_subcommand("3d"),
       {"bench 3d --ranks 8 --memory-limit 1G --json 3d.json",
        "bench 3d --ranks 64 --model gpt3 --dtype bf16 --cp 1 --zero 1 --memory-limit 80G"});
+  add_examples(*bench.get_subcommand("exchange"),
+               {"bench exchange --method none,int8,onebit --json exchange.json",
+                "bench exchange --method none,onebit --encoding-rate 100 --ranks 8,64",
+                "bench exchange --method none,int8 --ranks 2 --train --steps 20 --seeds 2"});
   add_examples(*bench.get_subcommand("moe"),
                {"bench moe --ranks 16 --per-token 2,8 --json moe.json",
                 "bench moe --ranks 4 --per-token 2 --method all_to_all --pairs --json pairs.json",

@@ -53,6 +53,8 @@ COMMANDS = (
     ("bench", "3d", "--ranks", "4", "--cp", "1", "--memory-limit", "8M", "--json", "3d.json"),
     ("bench", "moe", "--ranks", "4", "--tokens", "64", "--skew", "even,zipf:1", "--link", "alpha=1us,beta=25GB/s,node=2,node-alpha=1us,node-beta=100GB/s",
      "--link", "alpha=90us,beta=25GB/s,node=2,node-alpha=1us,node-beta=100GB/s", "--json", "moe.json"),
+    ("bench", "exchange", "--method", "none,onebit", "--ranks", "2", "--link", "alpha=10us,beta=125MB/s", "--train", "--steps", "2",
+     "--sequence-length", "16", "--global-batch", "2", "--seeds", "2", "--json", "exchange.json"),
     ("bench", "moe", "--ranks", "2", "--per-token", "2", "--tokens", "64", "--width", "64", "--pairs", "--json", "moe_pairs.json"),
     ("bench", "model", "--threads", "1", *STEPS, "--json", "model.json"),
     ("bench", "attention", "--lengths", "64", "--threads", "1", "--json", "attention.json"),
