@@ -4,6 +4,7 @@ import pathlib
 from dataclasses import dataclass
 
 from collective_points import BenchPoint
+from exchange_points import exchange_crossover, exchange_point, exchange_training
 from moe_points import MoeCrossover, MoePrice, moe_pair, moe_point
 from technique_points import (
     AXES, ContextCrossover, ContextError, ContextLimit, ContextMask, Crossover, context_point, factoring, from_entry, pipeline_point,
@@ -123,6 +124,18 @@ class BenchRun:
 
     def moe_pairs(self):
         return [moe_pair(entry) for entry in self.data.get("moe_pairs", [])]
+
+    def exchange_points(self):
+        for entry in self.data["benchmarks"]:
+            if entry["name"].startswith("exchange/") and entry["run_type"] == "iteration":
+                self.model  # required: raises KeyError
+                yield exchange_point(entry)
+
+    def exchange_crossovers(self):
+        return [exchange_crossover(entry) for entry in self.data.get("exchange_crossovers", [])]
+
+    def exchange_trainings(self):
+        return [exchange_training(entry) for entry in self.data.get("exchange_trainings", [])]
 
     def links(self):
         """The links between pairs of ranks, by the places of these in `ranks`."""

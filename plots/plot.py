@@ -12,6 +12,7 @@ import bubble
 import context
 import contributions
 import dispatch
+import exchange
 import experts
 import factorings
 import fit
@@ -38,7 +39,7 @@ from results import BadInput, read
 
 KINDS = {module.__name__: module for module in (loss, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
-                                                ring, contributions, history, pairs, search, experts, dispatch)}
+                                                ring, contributions, history, pairs, search, experts, dispatch, exchange)}
 FORMATS = (".svg", ".png", ".pdf")
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 

@@ -7,6 +7,7 @@ from html import escape
 import context
 import context_documents
 import dispatch
+import exchange
 import factorings
 import matrix
 import pipeline
@@ -159,6 +160,14 @@ def dispatch_section(results):
         return None
     return Section("Rows to experts", " ".join(chart.alt for chart in charts), " ".join(chart.explanation for chart in charts), charts,
                    "lockstep bench moe --ranks 16 --json FILE", "parallel/expert/dispatcher.h")
+
+
+def exchange_section(results):
+    charts = exchange.charts(results)
+    if not charts:
+        return None
+    return Section("Compressed gradients", " ".join(chart.alt for chart in charts), " ".join(chart.explanation for chart in charts), charts,
+                   "lockstep bench exchange --train --json FILE", "parallel/exchange/compressed_sum.h")
 
 
 def factorings_section(results):
