@@ -20,30 +20,29 @@ std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
   return all;
 }
 
-void add_compressed(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
-                    const std::vector<ExchangedBucket>& buckets, Moment moment) {
+Count add_compressed(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
+                     const Parameters& parameters, const BucketUse& use) {
   const ExchangeMethod method = exchange_from_text(plan.options.exchange);
   const DType dtype = plan.options.dtype, type = statistics_type(dtype);
+  const std::vector<ExchangedBucket> buckets = exchanged_buckets(parameters, use.buckets);
   Traffic sum;
+  for (const ExchangedBucket& bucket : exchanged_buckets(parameters, use.sent))
+    sum += exchange_traffic(method, type, bucket, replicas.copies, replicas.copy);
   Count scratch = 0, largest = 0;
   for (const ExchangedBucket& bucket : buckets) {
     largest = std::max(largest, bucket.range.count);
-    sum += exchange_traffic(method, type, bucket, replicas.copies, replicas.copy);
     scratch = std::max(
         scratch, exchange_scratch_bytes(method, type, bucket, replicas.copies, replicas.copy));
   }
   terms.bytes_formula = exchange_formula(method);
   terms.messages_formula = plan.options.exchange + " messages * buckets";
-  terms.send("gradients", sum, 1, terms.bytes_formula);
+  if (!use.sent.empty()) terms.send(use.label, sum, 1, terms.bytes_formula);
   terms.hold(
       {.use = MemoryUse::communication,
        .bytes = exchange_memory_bytes(method, type, buckets, replicas.copies, replicas.copy) +
                 (type == dtype ? 0 : largest * element_bytes(type)),
        .formula = "what " + method.name + " keeps"});
-  terms.hold({.use = MemoryUse::communication,
-              .bytes = scratch,
-              .exact = scratch == 0 || !plan.options.overlap,
-              .moment = moment});
+  return scratch;
 }
 
 }  // namespace lockstep

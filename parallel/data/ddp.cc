@@ -1,21 +1,12 @@
 #include "parallel/data/ddp.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <optional>
 
-#include "collectives/all_reduce/all_reduce.h"
-#include "collectives/base/error.h"
 #include "collectives/broadcast/broadcast.h"
 #include "collectives/stopwatch.h"
 #include "collectives/stream.h"
-#include "models/ops/narrow_types.h"
-#include "parallel/data/bucket.h"
-#include "parallel/data/compressed.h"
-#include "parallel/plan/algorithms.h"
+#include "parallel/data/bucket_sums.h"
 #include "parallel/rank/first_weights.h"
-#include "parallel/rank/gradient_exchange.h"
 
 namespace lockstep {
 namespace {
@@ -24,14 +15,6 @@ constexpr int communication_track = 1;
 
 std::vector<Bucket> buckets_of(const Plan& plan, const Parameters& parameters) {
   return make_buckets(parameters, plan.options.first_bucket_bytes, plan.options.bucket_bytes);
-}
-
-bool compresses(const Plan& plan) { return plan.compresses_gradients(); }
-
-Count largest_count(const std::vector<Bucket>& buckets) {
-  Count largest = 0;
-  for (const Bucket& bucket : buckets) largest = std::max(largest, bucket.count);
-  return largest;
 }
 
 class Ddp final : public DataParallel {
@@ -49,15 +32,7 @@ class Ddp final : public DataParallel {
     if (replicas.size() == 1) return;
     if (plan.options.overlap) stream_.emplace(replicas, communication_track, "communication");
     communicator().set_label("gradients");
-    for (const Bucket& bucket : queue_.buckets())
-      algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
-                                              algorithm_of(plan, Operation::all_reduce),
-                                              communicator(), view(bucket)));
-    if (compresses(plan))
-      compress(plan);
-    else
-      exchange_.emplace(plan, replicas.size(), communicator(), parameters.gradients(),
-                        largest_count(queue_.buckets()));
+    sums_.emplace(plan, parameters, queue_.buckets(), communicator(), parameters.gradients());
   }
 
   void load(const std::function<void()>& read) override {
@@ -111,10 +86,12 @@ class Ddp final : public DataParallel {
   }
 
   TrainingState state() override {
-    return {.optimizers = {optimizer_.get()},
-            .parameters = &parameters_,
-            .copies = replicas_.size(),
-            .copy = replicas_.rank()};
+    TrainingState state{.optimizers = {optimizer_.get()},
+                        .parameters = &parameters_,
+                        .copies = replicas_.size(),
+                        .copy = replicas_.rank()};
+    if (sums_) state.add_own("kept", sums_->kept());
+    return state;
   }
 
   FlatBuffer flat(Gathered what) override { return {flat_of(parameters_, what)}; }
@@ -125,8 +102,7 @@ class Ddp final : public DataParallel {
   }
   ReplicaFacts facts() const override {
     ReplicaFacts facts{.ranks_per_node = replicas_.ranks_per_node()};
-    for (const AllReduceAlgorithm* algorithm : algorithms_)
-      facts.algorithms.emplace_back(algorithm->name);
+    if (sums_) facts.algorithms = sums_->algorithms();
     return facts;
   }
 
@@ -140,30 +116,8 @@ class Ddp final : public DataParallel {
     return parameters_.gradients().part(bucket.offset, bucket.count);
   }
 
-  void compress(const Plan& plan) {
-    const Slice gradients = parameters_.gradients();
-    const DType type = statistics_type(gradients.dtype);
-    if (type != gradients.dtype)
-      widened_ = communicator().scratch({.dtype = type, .device = gradients.device},
-                                        largest_count(queue_.buckets()));
-    compressed_ = make_compressed_sum(exchange_from_text(plan.options.exchange), type,
-                                      exchanged_buckets(parameters_, queue_.buckets()),
-                                      communicator(), *gradients.device);
-  }
-
   void reduce(Communicator& comm, std::size_t bucket) {
-    if (compressed_) {
-      const Slice own = view(queue_.buckets()[bucket]);
-      if (widened_.bytes() == 0) return compressed_->run(comm, bucket, own);
-      const Slice wide = widened_.slice(own.count, statistics_type(own.dtype));
-      own.device->convert(wide, own);
-      compressed_->run(comm, bucket, wide);
-      own.device->convert(own, wide);
-      return;
-    }
-    exchange_->run(view(queue_.buckets()[bucket]), [&](Slice encoded) {
-      all_reduce(comm, encoded, ReduceOp::sum, algorithms_[bucket]->name);
-    });
+    sums_->run(comm, bucket, view(queue_.buckets()[bucket]));
   }
 
   RankContext& context_;
@@ -172,10 +126,7 @@ class Ddp final : public DataParallel {
   Backend& backend_;
   std::unique_ptr<Optimizer> optimizer_;
   BucketQueue queue_;
-  std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
-  std::optional<GradientExchange> exchange_;           // none without other replicas
-  std::unique_ptr<CompressedSum> compressed_;          // instead, if the plan says so
-  Memory widened_;                                     // 16-bit gradients of a bucket, for it
+  std::optional<BucketSums> sums_;  // none without other replicas
   std::vector<Stream::Handle> in_flight_;
   Stopwatch exposed_;
   std::optional<Stream> stream_;
@@ -188,75 +139,13 @@ std::unique_ptr<DataParallel> make_ddp(RankContext& context, Communicator& repli
   return std::make_unique<Ddp>(context, replicas, plan, parameters, backend);
 }
 
-namespace {
-
-// Adds the traffic of all buckets, unless it is unknown.
-void send_buckets(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
-                  const std::vector<Bucket>& buckets, const ReplicaFacts& facts) {
-  const std::vector<std::string>& algorithms = facts.algorithms;
-  Traffic sum;
-  bool all_rings = true;
-  std::string name = algorithm_of(plan, Operation::all_reduce);
-  terms.has_unknown_traffic = true;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    if (!algorithms.empty()) name = algorithms[b];
-    if (name == "auto") return;
-    const AllReduceAlgorithm& algorithm =
-        find_algorithm(all_reduce_algorithms(), "all_reduce", name);
-    if (!algorithm.traffic) return;
-    sum += algorithm.traffic({.ranks = replicas.copies,
-                              .count = buckets[b].count,
-                              .element_bytes = GradientExchange::element_bytes(plan),
-                              .ranks_per_node = facts.ranks_per_node},
-                             replicas.copy);
-    all_rings = all_rings && name == "ring";
-  }
-  terms.has_unknown_traffic = false;
-  terms.bytes_formula = all_rings
-                            ? fmt::format("2(P-1)/P * Psi * {}",
-                                          GradientExchange::element_formula(plan, replicas.copies))
-                            : fmt::format("all_reduce/{}, by bucket", name);
-  terms.messages_formula = all_rings ? "2(P-1) * buckets" : terms.bytes_formula;
-  terms.send("gradients", sum, GradientExchange::element_bytes(plan), terms.bytes_formula);
-}
-
-Count most_scratch_bytes(const Plan& plan, const ReplicaGroup& replicas,
-                         const std::vector<Bucket>& buckets,
-                         const std::vector<std::string>& algorithms) {
-  const std::string named = algorithm_of(plan, Operation::all_reduce);
-  Count most = 0;
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const std::string& name = algorithms.empty() ? named : algorithms[b];
-    if (name == "auto") continue;
-    const auto scratch = find_algorithm(all_reduce_algorithms(), "all_reduce", name).scratch;
-    if (scratch)
-      most = std::max(
-          most, scratch({.ranks = replicas.copies, .count = buckets[b].count}, replicas.copy));
-  }
-  return most * GradientExchange::element_bytes(plan);
-}
-
-}  // namespace
-
 Terms ddp_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
                 const ReplicaFacts& facts, Moment moment) {
   Terms terms{.part = PlanPart::gradients};
   if (replicas.copies == 1) return terms;
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
-  if (compresses(plan)) {
-    add_compressed(terms, plan, replicas, exchanged_buckets(parameters, buckets), moment);
-    return terms;
-  }
-  send_buckets(terms, plan, replicas, buckets, facts);
-  terms.hold(
-      {.use = MemoryUse::communication,
-       .bytes = GradientExchange::memory_bytes(plan, replicas.copies, largest_count(buckets))});
-  const Count scratch = most_scratch_bytes(plan, replicas, buckets, facts.algorithms);
-  // During backward it meets other memory or not, depending on the time that a reduction takes.
-  terms.hold({.use = MemoryUse::communication,
-              .bytes = scratch,
-              .exact = scratch == 0 || !plan.options.overlap,
-              .moment = moment});
+  add_bucket_sums(terms, plan, replicas, parameters, facts,
+                  {.buckets = buckets, .sent = buckets, .overlaps = plan.options.overlap}, moment);
   return terms;
 }
 

@@ -69,6 +69,8 @@ class CompressedSum {
     Slice own, chunk;
   };
   virtual Kept kept(std::size_t number) const = 0;
+  // Everything that the next sums need: what is kept of all buckets, and where the method starts from.
+  virtual std::vector<Slice> all_kept() const = 0;
 };
 // Throws Error (bad_input) if the device is a GPU: the processor encodes gradients.
 void require_host(const ExchangeMethod& method, const Device& device);

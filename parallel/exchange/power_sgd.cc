@@ -92,6 +92,14 @@ class PowerSgd final : public CompressedSum {
     return {.own = memory.slice(memory.bytes() / static_cast<Count>(sizeof(T)), dtype_of<T>()),
             .chunk = {}};
   }
+  std::vector<Slice> all_kept() const override {
+    std::vector<Slice> all;
+    for (std::size_t number = 0; number < states_.size(); ++number) {
+      all.push_back(kept(number).own);
+      all.push_back(states_[number].q.slice(states_[number].layout.q, dtype_of<T>()));
+    }
+    return all;
+  }
 
  private:
   static constexpr std::uint64_t random_seed = 1909;

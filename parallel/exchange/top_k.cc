@@ -88,6 +88,11 @@ class TopK final : public CompressedSum {
     return {.own = memory.slice(memory.bytes() / static_cast<Count>(sizeof(T)), dtype_of<T>()),
             .chunk = {}};
   }
+  std::vector<Slice> all_kept() const override {
+    std::vector<Slice> all;
+    for (std::size_t number = 0; number < kept_.size(); ++number) all.push_back(kept(number).own);
+    return all;
+  }
 
  private:
   // The k largest of what was kept and the gradients, all values before all places; keeps the rest.

@@ -68,6 +68,12 @@ class TwoPhase final : public CompressedSum {
     return {.own = feedback.own.slice(feedback.own.bytes() / size, dtype_of<T>()),
             .chunk = feedback.chunk.slice(feedback.chunk.bytes() / size, dtype_of<T>())};
   }
+  std::vector<Slice> all_kept() const override {
+    std::vector<Slice> all;
+    for (std::size_t number = 0; has_feedback_ && number < feedback_.size(); ++number)
+      for (const Slice part : {kept(number).own, kept(number).chunk}) all.push_back(part);
+    return all;
+  }
 
  private:
   static constexpr Count size = sizeof(T);

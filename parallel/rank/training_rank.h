@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/data/dataset.h"
@@ -23,10 +24,19 @@ using PartSink = std::function<void(const Parameters& part, Slice flat)>;
 // The state of a set of parameters that a rank needs to resume training, and which other ranks hold
 // copies of it.
 struct TrainingState {
-  std::vector<Optimizer*> optimizers;  // of disjoint elements
+  std::vector<Optimizer*> optimizers;  // of disjoint elements; copies have the same states
   // Elements that several ranks of the layer split hold are counted by one of them.
   const Parameters* parameters = nullptr;
   int copies = 1, copy = 0;  // replicas with the same states, and this rank's index among them
+  // What this rank alone keeps between steps, of f32 or f64: no other rank can give it back.
+  struct Own {
+    std::string name;
+    Slice numbers;
+  };
+  std::vector<Own> own = {};
+
+  // Adds those slices that have elements, as "NAME.0" and so on.
+  void add_own(const std::string& name, const std::vector<Slice>& all);
 };
 
 // Seconds a rank has waited for messages or slower ranks, by purpose.
@@ -60,7 +70,8 @@ class TrainingRank {
   virtual void gather(Gathered what, const PartSink& sink) = 0;
 
   // Runs forward and backward of this rank's micro-batches. Afterwards gradients are those of the
-  // whole global batch of `total_targets` targets, times `loss_scale`. Returns this rank's unscaled
+  // whole global batch of `total_targets` targets, times `loss_scale`; of a
+  // replica that steps alone, those of its own part, times the replicas. Returns this rank's unscaled
   // part of the loss; the parts of all ranks add up to the mean.
   virtual double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                             double loss_scale) = 0;

@@ -1,0 +1,53 @@
+// Sums of buckets over the ranks that have the same parameters, as the plan says: all-reduced in the type of the
+// gradients or in another one, or compressed; and the closed forms of these sums.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/all_reduce/all_reduce.h"
+#include "parallel/data/bucket.h"
+#include "parallel/exchange/compressed_sum.h"
+#include "parallel/plan/environment.h"
+#include "parallel/plan/terms.h"
+#include "parallel/rank/gradient_exchange.h"
+
+namespace lockstep {
+
+class BucketSums {
+ public:
+  // Of buckets of `flat`, or of numbers like these. `comm` runs the sums and records their memory.
+  BucketSums(const Plan& plan, const Parameters& parameters, const std::vector<Bucket>& buckets,
+             Communicator& comm, Slice flat);
+  // `numbers` of bucket `number` become their sum over the ranks.
+  void run(Communicator& comm, std::size_t number, Slice numbers);
+  // The algorithms of the buckets, if they are all-reduced.
+  std::vector<std::string> algorithms() const;
+  // What the rank keeps for its next sums: see compressed_sum.h.
+  std::vector<Slice> kept() const;
+
+ private:
+  std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
+  std::optional<GradientExchange> exchange_;
+  std::unique_ptr<CompressedSum> compressed_;  // instead, if the plan says so
+  Memory widened_;                             // 16-bit gradients of a bucket, for it
+};
+
+// What a rank does with its buckets, for the closed forms.
+struct BucketUse {
+  std::vector<Bucket> buckets;
+  std::vector<Bucket> sent;    // in the step that is predicted
+  bool have_been_sent = true;  // in the run, whose collectives then took scratch
+  bool overlaps = false;  // sums meet other memory or not, depending on the time that they take
+  const char* label = "gradients";
+};
+// Adds the traffic of a step, and the memory of all sums; at `moment` the scratch of their algorithms. These are
+// chosen by `auto`, as `facts` says, or the plan's. Traffic is unknown if one of them belongs to a library, so
+// that its messages are invisible here, or is not chosen yet.
+void add_bucket_sums(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
+                     const Parameters& parameters, const ReplicaFacts& facts, const BucketUse& use,
+                     Moment moment);
+
+}  // namespace lockstep
