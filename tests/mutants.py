@@ -339,6 +339,7 @@ MUTANTS = [
     ("parallel/pipeline/execution/messages.cc", "held.give(static_cast<int>(program.taken_sends[i].size()));", ""),
     ("parallel/pipeline/execution/rank_program.cc", "complete.insert(step.action.stage).second", "complete.insert(0).second"),
     ("parallel/data/ddp.cc", "queue_.rebuild();", ""),
+    ("parallel/plan/plan.h", "return compresses_gradients() && zero_stage() == 0;", "return false;"),
     ("models/ops/attention_forward.h", "*= b.shrink[r];", "*= T{1};"),
     ("models/ops/attention_forward.h", "s.keys[k.first + key]", "s.keys[key]"),
     ("models/ops/attention_backward.h", "(gradient - product)", "gradient"),

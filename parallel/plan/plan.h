@@ -88,6 +88,9 @@ struct Plan {
   bool compresses_gradients() const {
     return options.exchange != "none" && options.exchange != "bf16";
   }
+  // Whether the stages with copies of the embedding add their gradients after replicas have. Compressed next to other
+  // gradients, the same sum would become another one on each of these stages.
+  bool sums_tied_copies_last() const { return compresses_gradients() && zero_stage() == 0; }
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
   int length(Axis axis) const { return mesh.length(axis); }

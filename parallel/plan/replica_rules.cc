@@ -75,6 +75,15 @@ void complete_exchange(Plan& plan) {
       "bf16");
   refuse(plan.zero_stage() > 0 && plan.all_reduces_gradients(), "with --zero-volume all-reduce",
          "compressed gradients are reduced to the ranks that own them: use --zero-volume paper");
+  // Ranks that split layers have copies of norms and biases, and stages of the embedding.
+  refuse(plan.length(tp) > 1 && !o.sequence_parallel && method.name != "powersgd",
+         fmt::format("with --tp {}", plan.length(tp)),
+         "what every rank has, such as norms, would be rounded on each with other gradients, and "
+         "drift apart: add --sequence-parallel, or use --exchange bf16 or powersgd:R");
+  refuse(plan.length(pp) > 1 && plan.zero_stage() > 0,
+         fmt::format("with --pp {} and ZeRO stage {}", plan.length(pp), plan.zero_stage()),
+         "the copies of the embedding on two stages would be rounded with other gradients, and "
+         "drift apart: use --zero 0, or --exchange bf16");
   refuse(
       o.dtype == DType::f16 && !method.passes_overflow(), "with --dtype f16",
       "a gradient that overflows would be lost among signs, or stay in what is kept for the next "

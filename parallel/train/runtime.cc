@@ -92,13 +92,16 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();
     const double loss = executor_->run(micro_batches, total_targets, loss_scale);
-    communicate([&] { tied_.add_gradients(); });
-    tied_.for_each_copy([this](int parameter) {
-      of(ParameterSet::dense).gradient_ready(parameter, ParameterSet::dense);
-    });
+    if (!plan_.sums_tied_copies_last()) {
+      communicate([&] { tied_.add_gradients(); });
+      tied_.for_each_copy([this](int parameter) {
+        of(ParameterSet::dense).gradient_ready(parameter, ParameterSet::dense);
+      });
+    }
     for (Replicated& own : sets_) own.data->finish();
     communicate([&] {
       for (Replicated& own : sets_) own.shared->reduce();
+    if (plan_.sums_tied_copies_last()) communicate([&] { tied_.add_gradients(); });
     });
     return own_part(loss);
   }
@@ -195,6 +198,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   void gradient_ready(int parameter, ParameterSet set) override {
     if (set == ParameterSet::dense && tied_.completes(parameter)) return;
     of(set).gradient_ready(parameter, set);
+    if (plan_.sums_tied_copies_last()) return of(set).gradient_ready(parameter, set);
   }
   void take(const Action& collective) override {
     for (Replicated& own : sets_) own.data->take(collective);

@@ -461,8 +461,10 @@ TEST(Scatter, TrainsUnderShardedPlans) {
       options.zero_stage = zero_stage;
       options.replicas = replicas;
       options.sharding = sharding;
-      if (options.technique == "3d")
-        options.mesh_lengths[Axis::tp] = options.mesh_lengths[Axis::pp] = 2;
+      if (options.technique == "3d") {
+        options.mesh_lengths[Axis::tp] = 2;
+        options.sequence_parallel = true;
+      }
       const TrainResult result = test::run(ranks, options);
       EXPECT_TRUE(theory_holds(result)) << method << " " << technique << zero_stage;
       EXPECT_LT(result.steps.back().loss, result.steps.front().loss) << method << technique;
@@ -529,6 +531,11 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
               HasSubstr("lost among signs"));
   EXPECT_THAT(refused("ddp", "topk:0.1", [](auto& o) { o.checkpoint = "folder"; }),
               HasSubstr("with --checkpoint"));
+  EXPECT_THAT(refused("3d", "onebit", [](auto& o) { o.mesh_lengths[Axis::tp] = 2; }),
+              HasSubstr("with --tp 2"));
+  EXPECT_THAT(
+      refused("3d", "int8", [](auto& o) { o.mesh_lengths[Axis::pp] = 2, o.zero_stage = 1; }),
+      HasSubstr("with --pp 2 and ZeRO stage 1"));
   EXPECT_THAT(refused("ddp", "int8", [](auto& o) { o.reduce_dtype = DType::bf16; }),
               HasSubstr("with --reduce-dtype bf16"));
 }
