@@ -90,24 +90,25 @@ OptionGroup describe(DataParallelOptions& o) {
 
 OptionGroup describe_buckets(DataParallelOptions& o) {
   const auto without_sharding = [](const TrainOptions& all) {
-    return all.zero_stage.value_or(0) == 0;
+    return all.zero_stage.value_or(0) == 0 && !all.local_steps;
   };
-  return {.title = "buckets of gradients",
-          .techniques = {"ddp", "zero", "ring-attention", "ulysses", "cp", "3d"},
-          .options = {{.flag = "first-bucket-bytes",
-                       .value = &o.first_bucket_bytes,
-                       .help = "size of the first gradient bucket, in bytes",
-                       .bounds = at_least(1),
-                       .drawn = {"1", "20000", "1048576"},
-                       .has_effect = without_sharding,
-                       .needs = "replicas without sharding, ZeRO stage 0"},
-                      {.flag = "bucket-bytes",
-                       .value = &o.bucket_bytes,
-                       .help = "size of each later gradient bucket, in bytes",
-                       .bounds = at_least(1),
-                       .drawn = {"1", "50000", "26214400"},
-                       .has_effect = without_sharding,
-                       .needs = "replicas without sharding, ZeRO stage 0"}}};
+  return {
+      .title = "buckets of gradients",
+      .techniques = {"ddp", "zero", "ring-attention", "ulysses", "cp", "3d"},
+      .options = {{.flag = "first-bucket-bytes",
+                   .value = &o.first_bucket_bytes,
+                   .help = "size of the first gradient bucket, in bytes",
+                   .bounds = at_least(1),
+                   .drawn = {"1", "20000", "1048576"},
+                   .has_effect = without_sharding,
+                   .needs = "replicas without sharding, ZeRO stage 0, and without --local-steps"},
+                  {.flag = "bucket-bytes",
+                   .value = &o.bucket_bytes,
+                   .help = "size of each later gradient bucket, in bytes",
+                   .bounds = at_least(1),
+                   .drawn = {"1", "50000", "26214400"},
+                   .has_effect = without_sharding,
+                   .needs = "replicas without sharding, ZeRO stage 0, and without --local-steps"}}};
 }
 
 OptionGroup describe(PipelineOptions& o) {

@@ -1,6 +1,8 @@
 // What a prediction needs to know of the machine that a plan runs on.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,11 @@ struct ReplicaFacts {
   std::vector<std::string> algorithms = {};
   int ranks_per_node = 1;         // of the ranks that reduce gradients
   int counterparts_per_node = 1;  // of the ranks with the same shards
+  // Of replicas that take their steps alone: those taken, and those before this run.
+  struct Steps {
+    std::int64_t before = 0, taken = 0;
+  };
+  std::optional<Steps> steps = {};
 };
 
 // Rows of one layer and micro-batch that a rank sends to the experts of each rank, and gets from it;

@@ -110,7 +110,7 @@ void add_collectives(Plan& plan) {
   }
   if (shards_parameters)
     plan.schedule = with_sharding(plan.schedule);
-  else if (plan.copies() > 1 || plan.zero_stage() > 0)
+  else if ((plan.copies() > 1 && !plan.options.local_steps) || plan.zero_stage() > 0)
     plan.schedule = with_gradient_reduction(plan.schedule);
 }
 
@@ -254,6 +254,7 @@ Plan plan_of(const TrainOptions& options, int ranks, const GptConfig& model) {
           fmt::format("--sequence-length {} with a context of {}", options.sequence_length,
                       plan.model.context),
           "use no more tokens than the model's context");
+  check_local_steps(plan);
   complete_exchange(plan);
   fill_in(plan);
   check_context(plan);

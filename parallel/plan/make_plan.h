@@ -26,5 +26,7 @@ void check_optimizer(const Plan& plan);
 void check_data(const Plan& plan);
 // How they compress gradients; fills in the type that bf16 stands for.
 void complete_exchange(Plan& plan);
+// Throws Error (bad_input) naming what does not go with replicas that take their steps alone.
+void check_local_steps(const Plan& plan);
 
 }  // namespace lockstep

@@ -249,6 +249,7 @@ std::vector<OptionGroup> describe(TrainOptions& o) {
           describe(static_cast<PipelineOptions&>(o)),
           describe(static_cast<DataParallelOptions&>(o)),
           describe_buckets(o),
+          describe(static_cast<LocalStepOptions&>(o)),
           describe_zero(o),
           describe_mesh_zero(o),
           describe(static_cast<ShardingOptions&>(o)),

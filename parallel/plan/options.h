@@ -91,6 +91,15 @@ struct DataParallelOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
 };
 
+// Steps that replicas take alone: see data/local_steps.h.
+struct LocalStepOptions {
+  std::optional<int> local_steps;  // between exchanges; not given: replicas sum their gradients
+  double outer_learning_rate = 0.7, outer_momentum = 0.9;
+  int outer_fragments = 1;
+  int outer_delay = 0;  // steps from the start of an exchange to its outer step
+  double outer_mix = 0;
+};
+
 // Options of ZeRO and FSDP.
 struct ShardingOptions {
   // 0: nothing is sharded; 1 optimizer, 2 gradients, 3 parameters. Not given: 1, in 3d 0.
@@ -193,6 +202,7 @@ struct TrainOptions : InputOptions,
                       LoraOptions,
                       MeshOptions,
                       DataParallelOptions,
+                      LocalStepOptions,
                       ShardingOptions,
                       OffloadOptions,
                       PipelineOptions,
@@ -226,6 +236,7 @@ OptionGroup describe_tensor_axis(MeshOptions& options);
 OptionGroup describe(MeshOptions& options);  // the other axes
 OptionGroup describe(DataParallelOptions& options);
 OptionGroup describe_buckets(DataParallelOptions& options);
+OptionGroup describe(LocalStepOptions& options);
 OptionGroup describe(ShardingOptions& options);
 OptionGroup describe_zero(ShardingOptions& options);
 OptionGroup describe_mesh_zero(ShardingOptions& options);

@@ -6,6 +6,7 @@
 
 #include "collectives/base/error.h"
 #include "models/gpt/gpt_stage.h"
+#include "parallel/exchange/compressed_sum.h"
 
 namespace lockstep {
 
@@ -33,6 +34,11 @@ std::vector<Count> Plan::rows(int rank) const {
 
 bool Plan::has_even_batches() const {
   return options.global_batch % (sequence_groups() * options.micro_batches) == 0;
+}
+
+bool Plan::keeps_own_state() const {
+  return options.local_steps ||
+         (compresses_gradients() && exchange_from_text(options.exchange).has_feedback());
 }
 
 int Plan::group_ranks() const {

@@ -91,6 +91,10 @@ struct Plan {
   // Whether the stages with copies of the embedding add their gradients after replicas have. Compressed next to other
   // gradients, the same sum would become another one on each of these stages.
   bool sums_tied_copies_last() const { return compresses_gradients() && zero_stage() == 0; }
+  // Of how many replicas each takes its steps alone: 1 if they take them together.
+  int replicas_apart() const { return options.local_steps ? sequence_groups() : 1; }
+  // Whether ranks keep something between steps that no other rank can give back.
+  bool keeps_own_state() const;
   int computing_ranks() const { return mesh.size(); }
   bool computes(int rank) const { return rank < computing_ranks(); }
   int length(Axis axis) const { return mesh.length(axis); }

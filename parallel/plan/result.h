@@ -16,7 +16,8 @@ struct StepRecord {
   int step = 0;
   double loss = 0;           // mean over all targets of the step, nats
   std::int64_t targets = 0;  // with documents; otherwise all tokens are inputs with a target
-  double grad_norm = 0;      // before clipping
+  // Before clipping; of replicas that take their steps alone, the largest of theirs.
+  double grad_norm = 0;
   // Of a model with experts: the balancing loss, the mean over the sequences, and the z-loss, the mean
   // over the tokens, if it has an effect, both summed over layers and not in `loss`; the entropy of the
   // routers' probabilities, nats, the mean over tokens and layers; the share of choices that were

@@ -2,6 +2,7 @@
 
 #include "parallel/checkpoint/copy.h"
 #include "parallel/data/ddp.h"
+#include "parallel/data/local_steps.h"
 #include "parallel/matrices/owners.h"
 #include "parallel/rank/norm.h"
 #include "parallel/sharded/offload.h"
@@ -39,7 +40,9 @@ void ParameterTerms::add_exchange(std::vector<Terms>& all) const {
   const Moment reduction = is_apart ? Moment::reduction_of_experts : Moment::reduction;
   const Moment norm = are_experts() ? Moment::norm_of_expert_shards : Moment::norm_of_shards;
   if (!sharding_) {
-    all.push_back(ddp_terms(plan_, replicas_, parameters_, facts, reduction));
+    all.push_back(plan_.options.local_steps
+                      ? local_steps_terms(plan_, replicas_, parameters_, facts, reduction)
+                      : ddp_terms(plan_, replicas_, parameters_, facts, reduction));
     all.push_back(states());
     return;
   }
@@ -98,6 +101,7 @@ Terms ParameterTerms::states() const {
   terms.hold({.use = MemoryUse::optimizer,
               .bytes = optimizer_bytes(settings, dtype, parameters_.list(), {0, count}),
               .formula = optimizer_formula(settings, dtype, psi)});
+  if (plan_.options.local_steps) terms.hold(outer_states(plan_, parameters_, psi));
   return terms;
 }
 

@@ -47,6 +47,8 @@ class DataParallel : public ScheduleObserver {
   // Returns the optimizers of the elements that this rank updates, and which of several copies
   // these are.
   virtual TrainingState state() = 0;
+  // The optimizers that step() steps. They are those of the state, unless other ones are shared.
+  virtual std::vector<Optimizer*> optimizers() { return state().optimizers; }
   // The optimizers hold the states of a checkpoint: every replica takes its parameters from them.
   virtual void take_restored() {}
   // The rank's flat buffer of values or reduced gradients, which every replica gets; in memory of its own

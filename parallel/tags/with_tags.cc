@@ -56,7 +56,8 @@ bool can_check(RankContext& context) {
 }  // namespace
 
 bool has_tags(const Plan& plan) {
-  return plan.ranks > 1 && !plan.has_servers() && TagAxes(plan).is_exact();
+  return plan.ranks > 1 && !plan.has_servers() && !plan.options.local_steps &&
+         TagAxes(plan).is_exact();
 }
 
 std::unique_ptr<TaggedBackend> always_with_tags(RankContext& context, const Plan& plan,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/base/error.h"
@@ -14,7 +15,9 @@ namespace lockstep {
 CountedStep count_dry_step(RankContext& context, TrainingRank& rank, const Plan& plan,
                            const std::function<void()>& before_step) {
   CountedStep counted;
-  for (int step = 0; step < 2; ++step) {
+  // The last of them exchanges weights, if that happens once in so many steps.
+  const int steps = std::max(2, plan.options.local_steps.value_or(1));
+  for (int step = 0; step < steps; ++step) {
     const std::vector<Batch> batches = dry_batches(plan, context.world.rank(), step);
     context.world.transport().align();
     if (before_step) before_step();

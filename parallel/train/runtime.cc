@@ -91,6 +91,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     balance_.begin_step();
     // Aligned, so that virtual time shows the bubble of this step only.
     if (plan_.has_pipeline()) context_.world.transport().align();
+    // A replica that steps alone takes the mean over its own sequences.
+    loss_scale *= plan_.replicas_apart();
     const double loss = executor_->run(micro_batches, total_targets, loss_scale);
     if (!plan_.sums_tied_copies_last()) {
       communicate([&] { tied_.add_gradients(); });
@@ -99,9 +101,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
       });
     }
     for (Replicated& own : sets_) own.data->finish();
+    if (plan_.sums_tied_copies_last()) communicate([&] { tied_.add_gradients(); });
     communicate([&] {
       for (Replicated& own : sets_) own.shared->reduce();
-    if (plan_.sums_tied_copies_last()) communicate([&] { tied_.add_gradients(); });
     });
     return own_part(loss);
   }
@@ -131,7 +133,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     balance_.step(model_.routing());
     communicate([&] {
       for (Replicated& own : sets_)
-        own.matrices->step(own.data->state().optimizers, learning_rate, gradient_scale);
+        own.matrices->step(own.data->optimizers(), learning_rate, gradient_scale);
     });
     for (Replicated& own : sets_)
       if (own.set != ParameterSet::frozen) own.data->step(learning_rate, gradient_scale);
@@ -196,9 +198,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
   void after_use(const Unit& unit, UnitUse use) override { of(unit.set).after_use(unit, use); }
   void gradient_ready(int parameter, ParameterSet set) override {
+    if (plan_.sums_tied_copies_last()) return of(set).gradient_ready(parameter, set);
     if (set == ParameterSet::dense && tied_.completes(parameter)) return;
     of(set).gradient_ready(parameter, set);
-    if (plan_.sums_tied_copies_last()) return of(set).gradient_ready(parameter, set);
   }
   void take(const Action& collective) override {
     for (Replicated& own : sets_) own.data->take(collective);

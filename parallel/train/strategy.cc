@@ -2,6 +2,7 @@
 
 #include "parallel/data/ddp.h"
 #include "parallel/data/frozen.h"
+#include "parallel/data/local_steps.h"
 #include "parallel/sharded/sharded.h"
 
 namespace lockstep {
@@ -11,6 +12,8 @@ std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communica
                                                  ParameterSet set, Backend& backend) {
   if (sharding_of(plan, set)) return make_sharded(context, replicas, plan, model, set, backend);
   if (set == ParameterSet::frozen) return make_frozen(context, replicas, model.of(set));
+  if (plan.options.local_steps)
+    return make_local_steps(context, replicas, plan, model.of(set), backend);
   return make_ddp(context, replicas, plan, model.of(set), backend);
 }
 
