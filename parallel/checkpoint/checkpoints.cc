@@ -22,6 +22,7 @@
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/index_file.h"
 #include "parallel/checkpoint/same_training.h"
+#include "parallel/data/outer_optimizer.h"
 #include "parallel/plan/plan_claims.h"
 #include "parallel/rank/router_balance.h"
 
@@ -154,7 +155,9 @@ void Checkpoints::load(Checked& checkpoint, const std::string& folder) {
   require_same(index, folder);
   require_same_training(training_, index, folder);
   CheckpointReader& reader = *checkpoint.reader;
-  for (const TrainingState& state : rank_.states()) reader.restore(state, whole_);
+  const std::vector<TrainingState> sets = rank_.states();
+  for (const TrainingState& state : sets) reader.restore(state, whole_);
+  reader.restore_own(sets, training_.context().world.rank());
   reader.require_unchanged();
   rank_.take_restored();
   set_biases(rank_.routers(), index.router_biases);
@@ -185,7 +188,7 @@ void Checkpoints::prepare() {
   if (world.rank() == 0)
     folder_ = std::make_unique<OwnFolder>(options().checkpoint, options().resume);
   const std::uint64_t run = folder_ ? std::stoull(folder_->branch().run, nullptr, 16) : 0;
-  const RankPart part(rank_.states(), optimizer_settings(options()), whole_, world.rank());
+  const RankPart part(rank_.states(), shared_settings(options()), whole_, world.rank());
   // Sums over all ranks: the tensors, and the halves of rank 0's run, which are exact as doubles.
   std::array<double, 3> sums = {static_cast<double>(part.file().tensors.size()),
                                 static_cast<double>(run >> 32),
@@ -229,7 +232,7 @@ void Checkpoints::begin(int steps_taken) {
   Unfinished& checkpoint = *unfinished_;
   if (training_.context().world.rank() == 0) checkpoint.place.make();
   wait_for_all();
-  const RankPart part(rank_.states(), optimizer_settings(options()), whole_,
+  const RankPart part(rank_.states(), shared_settings(options()), whole_,
                       training_.context().world.rank());
   checkpoint.file = part.file();
   if (!options().checkpoint_async)
@@ -277,8 +280,8 @@ CheckpointIndex Checkpoints::index_at(int steps_taken) {
   optimizer_steps = training_.over_ranks(optimizer_steps, ReduceOp::max);
   return {.step = steps_taken,
           .optimizer_steps = static_cast<std::int64_t>(optimizer_steps),
-          .optimizer = options().optimizer,
-          .states = stored_states(optimizer_settings(options())),
+          .optimizer = shared_settings(options()).name,
+          .states = stored_states(shared_settings(options())),
           .loss_scaling = loss_scaling(options()),
           .scaler = scaler_.state(),
           .data = data_position(training_),

@@ -48,6 +48,10 @@ std::vector<std::unique_ptr<WriterLock>> locks_of(const NewCheckpoint& place) {
 
 void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
                         const std::string& output, int files, DType dtype) {
+  require(
+      !index.has_own_state(),
+      fmt::format("{} has what each rank alone kept, which no other files can hold", folder),
+      "resume it with the plan that wrote it, or write its weights: lockstep checkpoint export");
   NewCheckpoint place(output);
   const std::vector<std::unique_ptr<WriterLock>> locks = locks_of(place);
   std::error_code none;

@@ -9,6 +9,7 @@
 #include "collectives/base/error.h"
 #include "models/ops/narrow_types.h"
 #include "parallel/checkpoint/index_file.h"
+#include "parallel/checkpoint/own_numbers.h"
 
 namespace lockstep {
 namespace {
@@ -76,6 +77,14 @@ RankPart::RankPart(std::vector<TrainingState> sets, const OptimizerSettings& set
                      .dtype = statistics_type(state.parameters->dtype())});
       }
     }
+  for (std::size_t set = 0; set < sets.size(); ++set)
+    for (const auto& [name, numbers] : sets[set].own) {
+      own_.push_back({numbers, file_.tensors.size()});
+      file_.add({.parameter = own_name(rank, set, name),
+                 .state = own_state,
+                 .box = {{0, 1}, {0, numbers.count}},
+                 .dtype = numbers.dtype});
+    }
 }
 
 std::vector<PlacedBox> RankPart::boxes_in(const Piece& piece, Range range) const {
@@ -106,6 +115,13 @@ void RankPart::copy(const TakeElements& take) const {
           });
         }
       }
+    });
+  for (const OwnPiece& own : own_)
+    in_row(own.numbers, [&](Count first, Slice part) {
+      memory.resize(static_cast<std::size_t>(part.bytes()));
+      const Slice dense{memory.data(), part.count, part.dtype, &host_device()};
+      part.device->copy(dense, part);
+      take(own.tensor, first, dense);
     });
 }
 

@@ -30,7 +30,7 @@ void in_blocks(const Box& box, Block block) {
 using TakeElements = std::function<void(std::size_t tensor, Count first, Slice values)>;
 
 // What one rank writes: the elements that it counts, divided evenly between replicas that hold the
-// same. All ranks together write each state of each element once.
+// same, so that all ranks together write each state of each element once; and what it alone has.
 class RankPart {
  public:
   // Of all sets of parameters. `whole` must outlive it.
@@ -52,8 +52,15 @@ class RankPart {
   };
   std::vector<PlacedBox> boxes_in(const Piece& piece, Range range) const;
 
+  // Numbers of this rank alone, and their tensor.
+  struct OwnPiece {
+    Slice numbers;
+    std::size_t tensor;
+  };
+
   const WholeBoxes& whole_;
   std::vector<Piece> pieces_;
+  std::vector<OwnPiece> own_;
   StoredFile file_;
 };
 
@@ -79,6 +86,8 @@ class CheckpointReader {
   void read(const std::string& parameter, std::string_view state, const Box& box, Slice into);
   // Fills the states of a rank's set of parameters from the checkpoint.
   void restore(const TrainingState& state, const WholeBoxes& whole);
+  // Fills in what rank `rank` alone had of all its sets. Throws Error (bad_input) if it is not there.
+  void restore_own(const std::vector<TrainingState>& sets, int rank);
   std::int64_t bytes_read() const { return bytes_read_; }
   // Throws Error (bad_input) naming the file unless file `number` is complete and has the tensors
   // that the index lists. Reads only its header.

@@ -235,6 +235,12 @@ std::int64_t CheckpointIndex::bytes() const {
                          [](std::int64_t sum, const StoredFile& file) { return sum + file.bytes; });
 }
 
+bool CheckpointIndex::has_own_state() const {
+  return std::ranges::any_of(files, [](const StoredFile& file) {
+    return std::ranges::count(file.tensors, own_state, &StoredBox::state) > 0;
+  });
+}
+
 std::string index_text(const CheckpointIndex& index) {
   ordered_json object = json_without_checksum(index);
   const std::string bytes = json_line(object);

@@ -27,6 +27,8 @@ inline constexpr std::int64_t most_index_tensors = 300'000;
 // The state that every element has: its value, or the f32 copy if the parameters have 16 bits: they
 // are its rounded values.
 inline constexpr std::string_view value_state = "value";
+// The state of a tensor that only the rank of its name has: see TrainingState::own. It is one row.
+inline constexpr std::string_view own_state = "own";
 // The names of all states that a checkpoint holds: values, and the optimizer's states; and of those that
 // it holds for the elements of one parameter.
 std::vector<std::string_view> stored_states(const OptimizerSettings& settings);
@@ -98,6 +100,8 @@ struct CheckpointIndex {
   std::string identity = {};
 
   std::int64_t bytes() const;
+  // Whether ranks wrote what each alone has.
+  bool has_own_state() const;
 };
 
 // The text of index.json, with its own checksum.

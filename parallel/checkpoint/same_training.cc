@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+
 #include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
+#include "parallel/data/outer_optimizer.h"
 #include "parallel/plan/plan_claims.h"
 
 namespace lockstep {
@@ -18,6 +22,37 @@ DataPosition data_position(const Training& training) {
           .sequence_length = training.plan().tokens_of_sequence(),
           .validation_fraction = options.validation_fraction};
 }
+
+namespace {
+
+// What decides which numbers each rank alone has.
+void require_same_ranks(const Plan& plan, const CheckpointIndex& index, const std::string& folder) {
+  if (!index.has_own_state() && !plan.keeps_own_state()) return;
+  const nlohmann::ordered_json here = plan_json(plan), none;
+  const auto require_equal = [&](const std::string& flag, const nlohmann::ordered_json& theirs,
+                                 const nlohmann::ordered_json& ours) {
+    const auto shown = [](const nlohmann::ordered_json& value) {
+      return value.is_null() ? "none" : json_line(value);
+    };
+    require(
+        theirs == ours,
+        fmt::format("{} was written with {} {}, and this plan has {}: each rank resumes what it "
+                    "alone kept",
+                    folder, flag, shown(theirs), shown(ours)),
+        "resume it with the plan that wrote it; to start a different run from its weights: "
+        "lockstep checkpoint export, then --init");
+  };
+  for (const char* key : {"ranks", "mesh", "stages"})
+    require_equal(key, index.plan.value(key, none), here.value(key, none));
+  const nlohmann::ordered_json theirs = index.plan.value("options", none);
+  for (const char* key :
+       {"dtype", "optimizer", "momentum", "exchange", "local_steps", "outer_momentum",
+        "outer_fragments", "outer_delay", "first_bucket_bytes", "bucket_bytes"})
+    require_equal(key, theirs.is_object() ? theirs.value(key, none) : none,
+                  here["options"].value(key, none));
+}
+
+}  // namespace
 
 void require_same_training(const Training& training, const CheckpointIndex& index,
                            const std::string& folder) {
@@ -46,7 +81,8 @@ void require_same_training(const Training& training, const CheckpointIndex& inde
         index.frozen == frozen_contents(plan.options),
         fmt::format("{} has adapters of other weights than --init {}", folder, plan.options.init),
         "adapters belong to the weights that they were trained with: give these as --init");
-  require(index.states == stored_states(optimizer_settings(plan.options)),
+  require_same_ranks(plan, index, folder);
+  require(index.states == stored_states(shared_settings(plan.options)),
           fmt::format("{} has the states of --optimizer {}: {}", folder, index.optimizer,
                       fmt::join(index.states, ", ")),
           "resume it with that optimizer; to start a different run from its weights: lockstep "

@@ -26,19 +26,25 @@ Range range_from(const json& object, const char* key, Range within) {
 
 StoredBox box_from_json(const json& entry, const WholeBoxes& whole,
                         std::span<const std::string_view> states) {
+  constexpr Count most_own = Count{1} << 50;
   StoredBox stored{.parameter = text(entry, "parameter")};
-  const auto all = whole.find(stored.parameter);
-  if (all == whole.end())
-    refuse(fmt::format("the model has no parameter {}", shown(entry["parameter"])));
   const std::string state = text(entry, "state"), dtype = text(entry, "dtype");
-  const auto known = std::ranges::find(states, state);
-  if (known == states.end()) refuse(fmt::format("the state {}", shown(entry["state"])));
-  stored.state = *known;
+  Box all{{0, 1}, {0, most_own}};
+  if (state == own_state) {
+    stored.state = own_state;
+  } else {
+    const auto parameter = whole.find(stored.parameter);
+    if (parameter == whole.end())
+      refuse(fmt::format("the model has no parameter {}", shown(entry["parameter"])));
+    const auto known = std::ranges::find(states, state);
+    if (known == states.end()) refuse(fmt::format("the state {}", shown(entry["state"])));
+    stored.state = *known;
+    all = parameter->second;
+  }
   if (dtype != name_of(DType::f32) && dtype != name_of(DType::f64))
     refuse(fmt::format("the type {}", shown(entry["dtype"])));
   stored.dtype = dtype_from_name(dtype);
-  stored.box = {range_from(entry, "rows", all->second.rows),
-                range_from(entry, "columns", all->second.columns)};
+  stored.box = {range_from(entry, "rows", all.rows), range_from(entry, "columns", all.columns)};
   stored.checksum = hexadecimal(entry, "checksum");
   return stored;
 }

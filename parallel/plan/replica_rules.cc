@@ -89,11 +89,9 @@ void complete_exchange(Plan& plan) {
       "a gradient that overflows would be lost among signs, or stay in what is kept for the next "
       "step: use bf16");
   if (!method.has_feedback()) return;
-  refuse(
-      !o.checkpoint.empty() || !o.resume.empty(),
-      o.resume.empty() ? "with --checkpoint" : "with --resume",
-      "a checkpoint does not hold what ranks keep for the next step: use --exchange int8, mxfp8 or "
-      "signsgd");
+  refuse(o.checkpoint_async, "with --checkpoint-async",
+         "its copy does not hold what each rank keeps for the next step: write checkpoints without "
+         "it");
 }
 
 }  // namespace lockstep

@@ -529,8 +529,9 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
               HasSubstr("with --dtype f16"));
   EXPECT_THAT(refused("ddp", "signsgd", [](auto& o) { o.dtype = DType::f16; }),
               HasSubstr("lost among signs"));
-  EXPECT_THAT(refused("ddp", "topk:0.1", [](auto& o) { o.checkpoint = "folder"; }),
-              HasSubstr("with --checkpoint"));
+  EXPECT_THAT(refused("ddp", "topk:0.1",
+                      [](auto& o) { o.checkpoint = "folder", o.checkpoint_async = true; }),
+              HasSubstr("with --checkpoint-async"));
   EXPECT_THAT(refused("3d", "onebit", [](auto& o) { o.mesh_lengths[Axis::tp] = 2; }),
               HasSubstr("with --tp 2"));
   EXPECT_THAT(
