@@ -9,7 +9,7 @@ FEW_STEPS = 50  # up to this many steps each get a marker
 
 def reference_of(run, results):
     """The serial run of the same training, or None if there is none or `run` need not equal it."""
-    if not run.is_in_step:
+    if not run.equals_one_rank:
         return None
     return next((other for other in results.trainings
                  if other.is_reference and other is not run and other.same_training(run)), None)

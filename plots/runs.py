@@ -32,6 +32,9 @@ class TrainRun:
         if self.config["technique"] == "pipeline":
             recompute = self.config["recompute"]
             return [self.config.get("schedule_file") or self.config["schedule"], *([f"recompute {recompute}"] * (recompute != "none"))]
+        if self.config.get("local_steps"):
+            fragments = self.config["outer_fragments"]
+            return [f"{self.config['local_steps']} local steps", *([f"{fragments} fragments"] * (fragments > 1))]
         if self.config["technique"] != "ps":
             return []
         mode, servers = self.config["mode"], self.config.get("servers", 0)
@@ -43,6 +46,11 @@ class TrainRun:
     def is_in_step(self):
         """Whether all ranks take each step together. Otherwise losses are not one rank's, and traffic is the whole run's."""
         return not self.data.get("updates")
+
+    @property
+    def equals_one_rank(self):
+        """Whether its losses are those of one rank, except for rounding."""
+        return self.is_in_step and not self.config.get("local_steps")
 
     @property
     def is_reference(self):
