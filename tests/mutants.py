@@ -349,6 +349,7 @@ MUTANTS = [
     ("parallel/data/local_steps.cc", "    state.add_own(\"travelling\", {travelling_.slice()});\n", ""),
     ("parallel/train/runtime.cc", "loss_scale *= plan_.replicas_apart();", ""),
     ("parallel/plan/plan.h", "return compresses_gradients() && zero_stage() == 0;", "return false;"),
+    ("parallel/data/bucket_sums.cc", "steps < warm_up_", "steps <= warm_up_"),
     ("parallel/exchange/two_phase.cc", "{kept(number).own, kept(number).chunk}", "{kept(number).own}"),
     ("parallel/exchange/power_sgd.cc", "all.push_back(states_[number].q", "if (number > 99) all.push_back(states_[number].q"),
     ("models/ops/attention_forward.h", "*= b.shrink[r];", "*= T{1};"),

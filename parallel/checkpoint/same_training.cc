@@ -46,8 +46,8 @@ void require_same_ranks(const Plan& plan, const CheckpointIndex& index, const st
     require_equal(key, index.plan.value(key, none), here.value(key, none));
   const nlohmann::ordered_json theirs = index.plan.value("options", none);
   for (const char* key :
-       {"dtype", "optimizer", "momentum", "exchange", "local_steps", "outer_momentum",
-        "outer_fragments", "outer_delay", "first_bucket_bytes", "bucket_bytes"})
+       {"dtype", "optimizer", "momentum", "exchange", "exchange_warm_up", "local_steps",
+        "outer_momentum", "outer_fragments", "outer_delay", "first_bucket_bytes", "bucket_bytes"})
     require_equal(key, theirs.is_object() ? theirs.value(key, none) : none,
                   here["options"].value(key, none));
 }

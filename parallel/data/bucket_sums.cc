@@ -20,24 +20,23 @@ Count most_elements(const std::vector<Bucket>& buckets) {
 }  // namespace
 
 BucketSums::BucketSums(const Plan& plan, const Parameters& parameters,
-                       const std::vector<Bucket>& buckets, Communicator& comm, Slice flat) {
+                       const std::vector<Bucket>& buckets, Communicator& comm, Slice flat)
+    : warm_up_(plan.options.exchange_warm_up) {
   const Count most = most_elements(buckets);
   for (const Bucket& bucket : buckets)
     algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
                                             algorithm_of(plan, Operation::all_reduce), comm,
                                             flat.part(bucket.offset, bucket.count)));
-  if (!plan.compresses_gradients()) {
-    exchange_.emplace(plan, comm.size(), comm, flat, most);
-    return;
-  }
+  exchange_.emplace(plan, comm.size(), comm, flat, most);
+  if (!plan.compresses_gradients()) return;
   const DType type = statistics_type(flat.dtype);
   if (type != flat.dtype) widened_ = comm.scratch({.dtype = type, .device = flat.device}, most);
   compressed_ = make_compressed_sum(exchange_from_text(plan.options.exchange), type,
                                     exchanged_buckets(parameters, buckets), comm, *flat.device);
 }
 
-void BucketSums::run(Communicator& comm, std::size_t number, Slice numbers) {
-  if (!compressed_)
+void BucketSums::run(Communicator& comm, std::size_t number, Slice numbers, std::int64_t steps) {
+  if (!compressed_ || steps < warm_up_)
     return exchange_->run(numbers, [&](Slice encoded) {
       all_reduce(comm, encoded, ReduceOp::sum, algorithms_[number]->name);
     });
@@ -116,7 +115,16 @@ void add_bucket_sums(Terms& terms, const Plan& plan, const ReplicaGroup& replica
                      Moment moment) {
   Count scratch = 0;
   if (plan.compresses_gradients()) {
-    scratch = add_compressed(terms, plan, replicas, parameters, use);
+    BucketUse compressed = use;
+    if (use.in_warm_up) compressed.sent.clear();
+    scratch = add_compressed(terms, plan, replicas, parameters, compressed);
+    if (use.in_warm_up) {
+      send_buckets(terms, plan, replicas, use, facts);
+      scratch = 0;
+    }
+    if (use.began_in_warm_up)
+      scratch =
+          std::max(scratch, most_scratch_bytes(plan, replicas, use.buckets, facts.algorithms));
   } else {
     send_buckets(terms, plan, replicas, use, facts);
     terms.hold({.use = MemoryUse::communication,

@@ -21,8 +21,8 @@ class BucketSums {
   // Of buckets of `flat`, or of numbers like these. `comm` runs the sums and records their memory.
   BucketSums(const Plan& plan, const Parameters& parameters, const std::vector<Bucket>& buckets,
              Communicator& comm, Slice flat);
-  // `numbers` of bucket `number` become their sum over the ranks.
-  void run(Communicator& comm, std::size_t number, Slice numbers);
+  // `numbers` of bucket `number` become their sum over the ranks. After so many optimizer steps.
+  void run(Communicator& comm, std::size_t number, Slice numbers, std::int64_t steps);
   // The algorithms of the buckets, if they are all-reduced.
   std::vector<std::string> algorithms() const;
   // What the rank keeps for its next sums: see compressed_sum.h.
@@ -30,16 +30,19 @@ class BucketSums {
 
  private:
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
+  int warm_up_;
   std::optional<GradientExchange> exchange_;
-  std::unique_ptr<CompressedSum> compressed_;  // instead, if the plan says so
+  std::unique_ptr<CompressedSum> compressed_;  // instead, if the plan says so, after the warm-up
   Memory widened_;                             // 16-bit gradients of a bucket, for it
 };
 
 // What a rank does with its buckets, for the closed forms.
 struct BucketUse {
   std::vector<Bucket> buckets;
-  std::vector<Bucket> sent;    // in the step that is predicted
-  bool have_been_sent = true;  // in the run, whose collectives then took scratch
+  std::vector<Bucket> sent;       // in the step that is predicted
+  bool in_warm_up = false;        // that step, which then sums gradients as they are
+  bool began_in_warm_up = false;  // the run
+  bool have_been_sent = true;     // in the run, whose collectives then took scratch
   bool overlaps = false;  // sums meet other memory or not, depending on the time that they take
   const char* label = "gradients";
 };

@@ -94,6 +94,8 @@ class Ddp final : public DataParallel {
     return state;
   }
 
+  void take_restored() override { steps_before_ = optimizer_->steps(); }
+
   FlatBuffer flat(Gathered what) override { return {flat_of(parameters_, what)}; }
 
   double waiting_seconds() const override { return exposed_.seconds(); }
@@ -101,7 +103,8 @@ class Ddp final : public DataParallel {
     return stream_ ? stream_->busy_seconds() : exposed_.seconds();
   }
   ReplicaFacts facts() const override {
-    ReplicaFacts facts{.ranks_per_node = replicas_.ranks_per_node()};
+    ReplicaFacts facts{.ranks_per_node = replicas_.ranks_per_node(),
+                       .steps = ReplicaFacts::Steps{steps_before_, optimizer_->steps()}};
     if (sums_) facts.algorithms = sums_->algorithms();
     return facts;
   }
@@ -117,7 +120,7 @@ class Ddp final : public DataParallel {
   }
 
   void reduce(Communicator& comm, std::size_t bucket) {
-    sums_->run(comm, bucket, view(queue_.buckets()[bucket]));
+    sums_->run(comm, bucket, view(queue_.buckets()[bucket]), optimizer_->steps());
   }
 
   RankContext& context_;
@@ -125,6 +128,7 @@ class Ddp final : public DataParallel {
   Parameters& parameters_;
   Backend& backend_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::int64_t steps_before_ = 0;  // this run
   BucketQueue queue_;
   std::optional<BucketSums> sums_;  // none without other replicas
   std::vector<Stream::Handle> in_flight_;
@@ -144,8 +148,15 @@ Terms ddp_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters
   Terms terms{.part = PlanPart::gradients};
   if (replicas.copies == 1) return terms;
   const std::vector<Bucket> buckets = buckets_of(plan, parameters);
+  const int warm_up = plan.options.exchange_warm_up;
+  const auto [before, taken] = facts.steps.value_or(ReplicaFacts::Steps{warm_up, warm_up + 1});
   add_bucket_sums(terms, plan, replicas, parameters, facts,
-                  {.buckets = buckets, .sent = buckets, .overlaps = plan.options.overlap}, moment);
+                  {.buckets = buckets,
+                   .sent = buckets,
+                   .in_warm_up = taken <= warm_up,
+                   .began_in_warm_up = before < warm_up,
+                   .overlaps = plan.options.overlap},
+                  moment);
   return terms;
 }
 

@@ -163,11 +163,12 @@ class LocalSteps final : public DataParallel {
     const Slice own = differences(fragment);
     backend_.axpby(as_row(own), 1, as_row(common(fragment)), -1, as_row(values(fragment)));
     if (!sums_) return;
+    const std::int64_t steps = inner_->steps();
     if (stream_)
       in_flight_ = stream_->enqueue(
-          [this, number, own](Communicator& comm) { sums_->run(comm, number, own); });
+          [this, number, own, steps](Communicator& comm) { sums_->run(comm, number, own, steps); });
     else
-      exposed_.time([&] { sums_->run(replicas_, number, own); });
+      exposed_.time([&] { sums_->run(replicas_, number, own, steps); });
   }
 
   void take_outer_step(std::size_t number) {

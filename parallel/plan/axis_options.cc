@@ -71,6 +71,12 @@ OptionGroup describe(DataParallelOptions& o) {
            .help = "how replicas compress the gradients that they exchange: none; bf16, "
                    "as --reduce-dtype bf16; " +
                    exchange_summaries()},
+          {.flag = "exchange-warm-up",
+           .value = &o.exchange_warm_up,
+           .help = "optimizer steps at the beginning that sum gradients as they are",
+           .bounds = at_least(0),
+           .has_effect = [](const TrainOptions& all) { return compresses(all); },
+           .needs = "compressed gradients: --exchange onebit, or another method"},
           {.flag = "overlap",
            .value = &o.overlap,
            .help = "communicate between passes instead of overlapping with them",

@@ -19,7 +19,7 @@ struct ReplicaFacts {
   std::vector<std::string> algorithms = {};
   int ranks_per_node = 1;         // of the ranks that reduce gradients
   int counterparts_per_node = 1;  // of the ranks with the same shards
-  // Of replicas that take their steps alone: those taken, and those before this run.
+  // Optimizer steps taken, and those before this run.
   struct Steps {
     std::int64_t before = 0, taken = 0;
   };

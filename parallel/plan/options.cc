@@ -19,6 +19,10 @@ void check_bounds(const TrainOptions& options) {
     for (const Option& option : group.options) check(option);
 }
 
+bool compresses(const DataParallelOptions& options) {
+  return options.exchange != "none" && options.exchange != "bf16";
+}
+
 bool partitions_activations(const TrainOptions& options) {
   return options.partition_activations && options.recompute == "full" &&
          options.mesh_lengths[Axis::tp].value_or(1) > 1 && !options.sequence_parallel;

@@ -86,6 +86,7 @@ struct DataParallelOptions {
   std::string algorithm = "ring";     // of exchanges between replicas: see algorithms.h
   std::optional<DType> reduce_dtype;  // type in which gradients are sent; not given: their own
   std::string exchange = "none";      // how they are compressed: see exchange/compressed_sum.h
+  int exchange_warm_up = 0;           // first steps, in which they are not
   bool overlap = true;                // all-reduce buckets during backward
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
@@ -99,6 +100,9 @@ struct LocalStepOptions {
   int outer_delay = 0;  // steps from the start of an exchange to its outer step
   double outer_mix = 0;
 };
+
+// Whether replicas send fewer bytes than their gradients have, not merely another type.
+bool compresses(const DataParallelOptions& options);
 
 // Options of ZeRO and FSDP.
 struct ShardingOptions {

@@ -85,9 +85,7 @@ struct Plan {
   // Whether replicas all-reduce gradients. Otherwise the ranks with shards reduce-scatter them.
   bool all_reduces_gradients() const;
   // Whether they send fewer bytes than their gradients have, not merely another type.
-  bool compresses_gradients() const {
-    return options.exchange != "none" && options.exchange != "bf16";
-  }
+  bool compresses_gradients() const { return compresses(options); }
   // Whether the stages with copies of the embedding add their gradients after replicas have. Compressed next to other
   // gradients, the same sum would become another one on each of these stages.
   bool sums_tied_copies_last() const { return compresses_gradients() && zero_stage() == 0; }

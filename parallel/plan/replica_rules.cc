@@ -75,6 +75,11 @@ void complete_exchange(Plan& plan) {
       "bf16");
   refuse(plan.zero_stage() > 0 && plan.all_reduces_gradients(), "with --zero-volume all-reduce",
          "compressed gradients are reduced to the ranks that own them: use --zero-volume paper");
+  refuse(o.exchange_warm_up > 0 && (plan.zero_stage() > 0 || o.local_steps.has_value()),
+         fmt::format(
+             "with --exchange-warm-up {} and {}", o.exchange_warm_up,
+             o.local_steps ? "--local-steps" : fmt::format("ZeRO stage {}", plan.zero_stage())),
+         "only replicas that all-reduce gradients can begin with whole ones: leave it out");
   // Ranks that split layers have copies of norms and biases, and stages of the embedding.
   refuse(plan.length(tp) > 1 && !o.sequence_parallel && method.name != "powersgd",
          fmt::format("with --tp {}", plan.length(tp)),

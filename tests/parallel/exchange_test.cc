@@ -499,6 +499,33 @@ TEST(CompressedTraining, HoldsItsClosedForms) {
   EXPECT_EQ(compared, 18);
 }
 
+// The first steps are those of whole gradients; then they are others. Each has its closed forms.
+TEST(CompressedTraining, BeginsWithWholeGradients) {
+  constexpr int warm_up = 2;
+  TrainOptions whole = test::golden_run("ddp");
+  whole.steps = 5;
+  const TrainResult expected = test::run(3, whole);
+  for (const std::string& method : all_methods) {
+    TrainOptions options = whole;
+    options.exchange = method;
+    options.exchange_warm_up = warm_up;
+    for (const int steps : {warm_up, warm_up + 1, 5}) {
+      options.steps = steps;
+      EXPECT_TRUE(theory_holds(test::run(3, options))) << method << " " << steps;
+    }
+    const TrainResult result = test::run(3, options);
+    for (std::size_t i = 0; i < 5; ++i) {
+      // The gradients of step i make the loss of the next one.
+      const bool is_same = result.steps[i].loss == expected.steps[i].loss;
+      EXPECT_EQ(is_same, i <= warm_up) << method << " " << i;
+    }
+    options.exchange_warm_up = 5;
+    const TrainResult never = test::run(3, options);
+    EXPECT_EQ(never.steps.back().loss, expected.steps.back().loss) << method;
+    EXPECT_TRUE(theory_holds(never)) << method;
+  }
+}
+
 TEST(CompressedTraining, Bf16IsTheReducedType) {
   TrainOptions exchange = test::golden_run("ddp", DType::f32), reduce = exchange;
   exchange.exchange = "bf16";
@@ -532,6 +559,10 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused("ddp", "topk:0.1",
                       [](auto& o) { o.checkpoint = "folder", o.checkpoint_async = true; }),
               HasSubstr("with --checkpoint-async"));
+  EXPECT_THAT(refused("zero", "int8", [](auto& o) { o.exchange_warm_up = 2; }),
+              HasSubstr("--exchange-warm-up 2 and ZeRO stage 1"));
+  EXPECT_THAT(refused("ddp", "int8", [](auto& o) { o.exchange_warm_up = 2, o.local_steps = 2; }),
+              HasSubstr("--exchange-warm-up 2 and --local-steps"));
   EXPECT_THAT(refused("3d", "onebit", [](auto& o) { o.mesh_lengths[Axis::tp] = 2; }),
               HasSubstr("with --tp 2"));
   EXPECT_THAT(

@@ -79,6 +79,14 @@ std::vector<Case> cases_of_own_states() {
   }
   return all;
 }
+// In the warm-up, and after it.
+TEST(OwnStates, AreResumedInAWarmUp) {
+  Case one{"warm_up", 2, test::few_steps("ddp")};
+  one.options.exchange = "onebit";
+  one.options.exchange_warm_up = 2;
+  expect_resumes_anywhere(one);
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, OwnStates, test::sampled(cases_of_own_states()),
                          [](const auto& one) { return one.param.name; });
 
