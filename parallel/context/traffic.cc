@@ -56,8 +56,9 @@ std::string context_formula(const ContextSplit& split) {
   return "layers * micro-batches * (" + formula + ")";
 }
 
-// Returns the memory in which ranks exchange blocks and heads, for the largest micro-batch.
-Count exchange_bytes(const Plan& plan, const Work& work) {
+// Returns the memory in which ranks exchange blocks and heads, for the largest micro-batch, if any
+// layer has a backward pass, or if none has.
+Count exchange_bytes(const Plan& plan, const Work& work, bool goes_back) {
   const ContextSplit& split = work.split;
   const HeadShare share = split.heads().share(work.heads, work.kv_heads);
   const Count rows = *std::ranges::max_element(work.rows);
@@ -70,28 +71,36 @@ Count exchange_bytes(const Plan& plan, const Work& work) {
   const Count width = share.count * work.head_size,
               qkv = (share.count + 2 * share.kv_count) * work.head_size;
 
-  Count bytes = rows * work.heads * statistic;  // products of dout and out
-  if (!in_place) bytes += group_rows * (width + qkv) * statistic;
+  const Count back = goes_back ? 1 : 0;
+  Count bytes = back * rows * work.heads * statistic;  // products of dout and out
+  if (!in_place) bytes += group_rows * (width + back * qkv) * statistic;
   if (split.groups() > 1) {
     // The result of one block.
     if (sees_other_groups(split.layout, plan.tokens_of_sequence()))
       bytes += group_rows * (width + share.count) * statistic;
-    bytes += split.rings
-                 ? Ring::block_memory(block) * element + Ring::gradient_memory(block) * statistic
-                 : Gather::block_memory(block, split.groups()) * (element + statistic);
+    bytes +=
+        split.rings
+            ? Ring::block_memory(block) * element + back * Ring::gradient_memory(block) * statistic
+            : Gather::block_memory(block, split.groups()) * (element + back * statistic);
   }
   if (!exchanges_heads) return bytes;
   const Traffic most =
       heads_for_tokens(rows * work.head_size, split.heads(), work.heads, work.kv_heads, true);
+  // The other exchange of its pass: in backward the gradients of `most`, the other way around.
+  const Traffic other =
+      tokens_for_heads(rows * work.head_size, split.heads(), work.heads, work.kv_heads, goes_back);
   const Traffic statistics =
       heads_for_tokens(rows, split.heads(), work.heads, work.kv_heads, false);
-  const Count messages = 2 * std::max(most.sent_elements, most.received_elements) * element;
+  const Count messages = (std::max(most.sent_elements, other.sent_elements) +
+                          std::max(most.received_elements, other.received_elements)) *
+                         element;
   const Count wide_messages =
-      element == statistic ? 0
-                           : (statistics.sent_elements + statistics.received_elements) * statistic;
+      !goes_back || element == statistic
+          ? 0
+          : (statistics.sent_elements + statistics.received_elements) * statistic;
   return bytes + rows * (work.heads + 2 * work.kv_heads) * work.head_size * element +  // own qkv
-         group_rows * width * element +          // gradient of the attention's output
-         group_rows * share.count * statistic +  // products
+         back * group_rows * width * element +          // gradient of the attention's output
+         back * group_rows * share.count * statistic +  // products
          messages + wide_messages;
 }
 
@@ -152,7 +161,7 @@ Terms context_terms(const Plan& plan, int rank, int layers, int backward) {
                            "pairs of a sequence * sequences * heads * layers",
                            !plan.options.documents};
   terms.hold({.use = MemoryUse::communication,
-              .bytes = exchange_bytes(plan, work),
+              .bytes = exchange_bytes(plan, work, backward > 0),
               .exact = plan.has_even_batches()});
   return terms;
 }
