@@ -124,7 +124,9 @@ std::vector<TensorBytes> ActivationBytes::block() const {
   return tensors;
 }
 
-std::vector<TensorBytes> ActivationBytes::block_gradients() const {
+std::vector<TensorBytes> ActivationBytes::block_gradients(bool of_attention) const {
+  if (!of_attention)
+    return {of_outer("output"), of_outer("normed_2"), of_outer("middle"), of_outer("normed_1")};
   const Count qkv = (split_.heads(config_.heads) + 2 * split_.kv_heads(config_.key_value_heads())) *
                     config_.head_size();
   std::vector<TensorBytes> tensors = {of_outer("output"), of_outer("normed_2"), of_outer("middle"),

@@ -27,8 +27,8 @@ class ActivationBytes {
   std::vector<TensorBytes> block() const;
   std::vector<TensorBytes> attention() const;
   std::vector<TensorBytes> mlp(bool has_experts) const;
-  // The tensors that backward adds for them.
-  std::vector<TensorBytes> block_gradients() const;
+  // The tensors that backward adds for them; fewer where it ends in the mlp of the first block.
+  std::vector<TensorBytes> block_gradients(bool of_attention = true) const;
   std::vector<TensorBytes> mlp_gradients(bool has_experts) const;
   std::vector<TensorBytes> head() const;
   // [n, C], such as the gradient that a head or an embedding keeps.

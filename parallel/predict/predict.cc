@@ -213,17 +213,23 @@ class RankTerms {
     const Count made_again = options.recompute == Recompute::full ? bytes.outer() : 0;
     Count of_stages = 0;
     for (const int s : stages_) of_stages += bytes.shared(layers_of(s)) + made_again;
+    // With adapters, backward may end in the mlp of the first block.
+    const bool ends_in_mlp =
+        options.lora.exists() && has_first_stage() && !options.lora.trains_below("h.0.mlp.c_fc");
+    const bool has_other_blocks = count_layers() > 1;
     Terms terms{.part = PlanPart::activations};
     if (options.lora.exists())
       terms.hold({.use = MemoryUse::activations,
                   .bytes = bytes.shared_with_adapters(has_last_stage()),
                   .formula = "N r + inputs not kept",
                   .exact = is_even()});
-    terms.hold({.use = MemoryUse::activations,
-                .bytes = stash_bytes(peaks, bytes) + of_stages,
-                .formula = fmt::format("{} blocks + {} block gradients + ends in flight",
-                                       peaks.blocks, peaks.block_gradients),
-                .exact = is_even()});
+    terms.hold(
+        {.use = MemoryUse::activations,
+         .bytes = stash_bytes(peaks, bytes, !ends_in_mlp || has_other_blocks) + of_stages,
+         .formula = fmt::format("{} blocks + {} block gradients + ends in flight", peaks.blocks,
+                                peaks.block_gradients),
+         // Which block's gradients take which memory depends on the order of passes.
+         .exact = is_even() && !(ends_in_mlp && has_other_blocks && peaks.block_gradients > 1)});
     return terms;
   }
 

@@ -181,13 +181,13 @@ StashPeaks stash_peaks(const Plan& plan, int rank) {
   return held.most();
 }
 
-Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes) {
+Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes, bool reaches_attention) {
   Count mlps = 0;
   for (const bool experts : {false, true})
     mlps += peaks.mlps[experts] * bytes.kept_of_mlp(experts) +
             peaks.mlp_gradients[experts] * total(bytes.mlp_gradients(experts));
   return peaks.blocks * bytes.kept_of_block() +
-         peaks.block_gradients * total(bytes.block_gradients()) + mlps +
+         peaks.block_gradients * total(bytes.block_gradients(reaches_attention)) + mlps +
          peaks.attentions * total(bytes.attention()) + peaks.heads * total(bytes.head()) +
          peaks.end_gradients * bytes.outer() + peaks.inputs * bytes.kept_input();
 }

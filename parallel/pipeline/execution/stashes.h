@@ -59,7 +59,7 @@ struct StashPeaks {
   ByMlp<int> mlps = {}, mlp_gradients = {};
 };
 StashPeaks stash_peaks(const Plan& plan, int rank);
-// Their bytes.
-Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes);
+// Their bytes, if backward reaches the attention of any block.
+Count stash_bytes(const StashPeaks& peaks, const ActivationBytes& bytes, bool reaches_attention);
 
 }  // namespace lockstep
