@@ -64,7 +64,6 @@ void TensorRanks::for_each_part(const OnPart& product) const {
 void TensorRanks::gather_in_parts(Slice all, const char* label, const OnPart& product) {
   if (!comm_) return for_each_part(product);
   comm_->set_label(label);
-  announce(Operation::all_gather, own_rows(all), all);
   const Chunks part(all, comm_->size());
   for (int step = 0; step < comm_->size(); ++step) {
     const int here = comm_->rank() - step;
@@ -73,6 +72,8 @@ void TensorRanks::gather_in_parts(Slice all, const char* label, const OnPart& pr
       arriving = comm_->irecv(part[here - 1], comm_->left(), messages_);
       leaving = comm_->isend(part[here], comm_->right(), messages_++);
     }
+    // Again for each part: before it arrived, its memory was that of something else.
+    announce(Operation::all_gather, own_rows(all), all);
     product(here);
     if (!arriving) continue;
     wait([&] {
