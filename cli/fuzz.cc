@@ -70,7 +70,8 @@ std::string text_of(const FuzzCase& fuzz_case) {
   const std::string resumed = before == 0   ? ""
                               : before == 1 ? ", resumed from another plan's checkpoint"
                                             : fmt::format(", resumed after {} other plans", before);
-  return fmt::format("{} on {} rank{}{}", plan.options.technique, plan.ranks,
+  return fmt::format("{}{} on {} rank{}{}", plan.options.technique,
+                     plan.options.lora_rank > 0 ? " of adapters" : "", plan.ranks,
                      plan.ranks == 1 ? "" : "s", resumed);
 }
 

@@ -4,6 +4,7 @@
 
 #include "collectives/base/device.h"
 #include "models/gpt/weights.h"
+#include "parallel/checkpoint/box.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ Values widened(Slice values) {
 class CaseWatch final : public TrainingWatch {
  public:
   CaseWatch(const Plan& plan, RunOnRank& run)
-      : plan_(plan), whole_(whole_parameters(plan.model)), run_(run) {}
+      : plan_(plan), whole_(trained_parameters(plan.model, lora_config(plan.options))), run_(run) {}
 
   void on_gradients(TrainingRank& rank, const StepRecord& step) override {
     run_.steps[step.step].gradients =

@@ -194,7 +194,7 @@ class PlanCheck {
     Plan plan = plan_;
     // A dry run has no data.
     TrainOptions& o = plan.options;
-    for (std::string* const file : {&o.init, &o.checkpoint, &o.resume}) file->clear();
+    for (std::string* const file : {&o.init, &o.lora_init, &o.checkpoint, &o.resume}) file->clear();
     const int rank = static_cast<int>(fuzz_case_.seed % static_cast<unsigned>(plan.ranks));
     CaseComparison comparison(rank);
     launch_alone({.ranks = plan.ranks, .fault = {}, .device = &none_device()}, rank,
@@ -239,6 +239,7 @@ CaseCheck check_tags_of_case(const FuzzCase& fuzz_case) {
     write_files(fuzz_case, files);
     Plan plan = plan_of(fuzz_case, fuzz_case.plans.size() - 1, files);
     plan.options.init.clear();
+    plan.options.lora_init.clear();
     std::vector<int> ranks(static_cast<std::size_t>(plan.ranks));
     std::iota(ranks.begin(), ranks.end(), 0);
     check.compared = check_tags_of(plan, ranks);

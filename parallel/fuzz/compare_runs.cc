@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "models/gpt/weights.h"
+#include "parallel/checkpoint/box.h"
 #include "parallel/plan/loss_scale.h"
 
 namespace lockstep {
@@ -33,7 +34,7 @@ void compare_own_values(CaseComparison& comparison, const std::vector<Parameter>
 
 void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RunOnRank& got,
                   const CaseRun& expected, const CaseRun& rounded) {
-  const std::vector<Parameter> whole = whole_parameters(plan.model);
+  const std::vector<Parameter> whole = trained_parameters(plan.model, lora_config(plan.options));
   for (const auto& [number, taken] : got.taken) {
     const CaseStep &here = got.steps.at(number), &there = expected.steps.at(number);
     const CaseStep& elsewhere = rounded.steps.at(number);

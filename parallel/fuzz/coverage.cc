@@ -72,6 +72,12 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck&) {
        return ulysses_ranks(c) > c.model.key_value_heads();
      }},
+    {"adapters, resumed",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return c.last().options.lora_rank > 0 && c.plans.size() > 1;
+     }},
+    {"adapters that have begun to learn",
+     [](const FuzzCase& c, const CaseCheck&) { return !c.last().options.lora_init.empty(); }},
     {"parameter server",
      [](const FuzzCase& c, const CaseCheck&) {
        return technique(c.last().options.technique).has_servers;

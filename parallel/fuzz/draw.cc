@@ -7,19 +7,10 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
-#include "models/gpt/weights.h"
-#include "parallel/fuzz/fuzz_case.h"
-#include "parallel/rank/rank_model.h"
+#include "parallel/fuzz/draw.h"
 
 namespace lockstep {
 namespace {
-
-using Random = std::mt19937_64;
-
-template <typename T>
-T one_of(Random& random, std::initializer_list<T> choices) {
-  return choices.begin()[random() % choices.size()];
-}
 
 GptConfig draw_model(Random& random) {
   GptConfig model;
@@ -49,9 +40,7 @@ FuzzPlan draw_plan(Random& random) {
   const std::string_view name = entry.name;
   o.technique = name;
   for (const OptionGroup& group : describe(o))
-    for (const Option& option : group.options)
-      if (!option.drawn.empty() && group.belongs_to(name))
-        set_from_text(option, option.drawn[random() % option.drawn.size()]);
+    if (group.belongs_to(name) && !group.is_drawn_last) draw_options(random, group);
   plan.ranks = 1 + static_cast<int>(random() % 8);
   if (entry.has_mesh) {
     plan.ranks = o.mesh_ranks(axes());
@@ -121,34 +110,6 @@ void draw_schedule_of(Random& random, FuzzPlan& plan, const GptConfig& model) {
                                .group = 0});
 }
 
-// The limit of a bucket that some tensors fill exactly, or that one element more or less does.
-void draw_bucket(Random& random, std::int64_t& bytes, const std::vector<Parameter>& list,
-                 Count element) {
-  const std::size_t end = 1 + random() % list.size();
-  const std::size_t tensors = 1 + random() % std::min<std::size_t>(end, 6);
-  Count count = 0;
-  for (std::size_t i = 0; i < tensors; ++i) count += list[end - 1 - i].count;
-  bytes = std::max(Count{1}, count + one_of<Count>(random, {-1, 0, 1})) * element;
-}
-
-void draw_buckets(Random& random, FuzzPlan& plan, const GptConfig& model) {
-  if (random() % 2 != 0) return;
-  const RankOutline rank(plan_of(plan, model), 0);
-  const Count element = element_bytes(plan.options.dtype);
-  draw_bucket(random, plan.options.first_bucket_bytes, rank.parameters().list(), element);
-  draw_bucket(random, plan.options.bucket_bytes, rank.parameters().list(), element);
-}
-
-bool is_valid(const FuzzPlan& plan, const GptConfig& model) {
-  try {
-    plan_of(plan, model);
-    return true;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::bad_input) throw;
-    return false;
-  }
-}
-
 // The plans before the last one.
 void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
   const FuzzPlan last = drawn.last();
@@ -159,7 +120,7 @@ void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
     drawn.plans.front().options.steps = 1;
     drawn.plans.front().options.recompute =
         one_of<const char*>(random, {"none", "selective", "full"});
-    if (!is_valid(drawn.plans.front(), drawn.model)) drawn.plans = {last};
+    if (!is_plan(drawn.plans.front(), drawn.model)) drawn.plans = {last};
     return;
   }
   const int others = std::min(last.options.steps - 1, one_of(random, {1, 1, 2, 3}));
@@ -173,7 +134,7 @@ void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
     const int wanted = others - static_cast<int>(drawn.plans.size());  // plans before this one
     plan.options.steps = next - 1 - static_cast<int>(random() % (next - 1 - wanted));
     draw_schedule_of(random, plan, drawn.model);
-    if (plan.ranks > limits.most_ranks || drops_by_rank(plan) || !is_valid(plan, drawn.model))
+    if (plan.ranks > limits.most_ranks || drops_by_rank(plan) || !is_plan(plan, drawn.model))
       continue;
     draw_buckets(random, plan, drawn.model);
     drawn.plans.insert(drawn.plans.begin(), plan);
@@ -190,6 +151,9 @@ bool is_stable(const FuzzCase& fuzz_case) {
       narrowest = std::min(narrowest, element_bytes(*plan.options.reduce_dtype));
   // Orthogonal steps magnify what is small in a gradient, and with it what is rounded.
   if (needs_whole_matrices(fuzz_case.last().options.optimizer) && narrowest < 8) return false;
+  // What begins as zero is all steps, and these are as inexact as gradients.
+  const TrainOptions& last = fuzz_case.last().options;
+  if (last.lora_rank > 0 && last.lora_init.empty() && narrowest < 8) return false;
   const GptConfig& model = fuzz_case.model;
   switch (narrowest) {
     case 8:
@@ -211,6 +175,7 @@ void take_training(TrainOptions& into, const TrainOptions& from) {
   static_cast<PrecisionOptions&>(into) = from;
   static_cast<RegularizationOptions&>(into) = from;
   static_cast<OptimizerOptions&>(into) = from;
+  static_cast<LoraOptions&>(into) = from;
   const ExpertOptions own = into;
   static_cast<ExpertOptions&>(into) = from;
   into.expert_ranks = own.expert_ranks;
@@ -230,7 +195,7 @@ void draw_pairs(Random random, FuzzPlan& plan, const GptConfig& model) {
   if (random() % 2 == 0) return;
   FuzzPlan overlapped = plan;
   overlapped.options.overlap_pairs = true;
-  if (is_valid(overlapped, model)) plan = overlapped;
+  if (is_plan(overlapped, model)) plan = overlapped;
 }
 
 void chain(FuzzCase& fuzz_case) {
@@ -274,13 +239,14 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     if (o.documents && o.global_batch * (length > 0 ? length : context) < least_tokens) continue;
     draw_schedule_of(random, drawn.last(), drawn.model);
     if (!allows(drawn.last().ranks) || o.global_batch > 64 || !is_stable(drawn) ||
-        !is_valid(drawn.last(), drawn.model))
+        !is_plan(drawn.last(), drawn.model))
       continue;
     draw_buckets(random, drawn.last(), drawn.model);
     draw_pairs(random, drawn.last(), drawn.model);
     // Few plans have a 16-bit type, and thus a loss scale that a checkpoint keeps.
     if (random() % 3 == 0 || o.dtype == DType::f16) draw_before(random, drawn, limits);
     chain(drawn);
+    draw_adapters(random, drawn);
     return drawn;
   }
   throw Error(ErrorKind::bad_input,

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <optional>
 #include <random>
 
 #include "collectives/base/file.h"
+#include "models/gpt/adapter_files.h"
 #include "models/gpt/weights.h"
 #include "parallel/fuzz/case_folder.h"
 #include "parallel/plan/make_plan.h"
@@ -24,6 +27,7 @@ Plan plan_of(const FuzzCase& fuzz_case, std::size_t plan, const FuzzFiles& files
   options.threads = 1;
   if (options.offload_to != "memory") options.offload_to = files.tier();
   if (!own.schedule.empty()) options.schedule_file = files.schedule(plan);
+  if (!options.lora_init.empty()) options.lora_init = files.adapters();
   if (!options.checkpoint.empty()) options.checkpoint = files.checkpoint(plan);
   if (!options.resume.empty()) options.resume = files.checkpoint(plan - 1);
   return plan_of(options, own.ranks);
@@ -31,14 +35,39 @@ Plan plan_of(const FuzzCase& fuzz_case, std::size_t plan, const FuzzFiles& files
 
 Plan plan_of(const FuzzPlan& plan, const GptConfig& model) {
   TrainOptions options = plan.options;
-  if (plan.schedule.empty()) return plan_of(options, plan.ranks, model);
-  const CaseFolder folder;
-  options.schedule_file = folder.files().schedule(0);
-  write_file(options.schedule_file, plan.schedule);
+  options.lora_init.clear();
+  std::optional<CaseFolder> folder;
+  if (!plan.schedule.empty()) {
+    options.schedule_file = folder.emplace().files().schedule(0);
+    write_file(options.schedule_file, plan.schedule);
+  }
   Plan made = plan_of(options, plan.ranks, model);
   made.options.schedule_file = plan.options.schedule_file;
+  made.options.lora_init = plan.options.lora_init;
   return made;
 }
+
+namespace {
+
+// Neither factor is zero, so that both have a gradient in the first step.
+void write_adapters(std::mt19937_64& random, const FuzzCase& fuzz_case, const std::string& folder) {
+  const LoraConfig lora = lora_config(fuzz_case.last().options);
+  const std::vector<Parameter> whole = whole_adapters(fuzz_case.model, lora);
+  std::normal_distribution<double> value(0, 0.3);
+  AdapterWriter writer(whole);
+  Ledger ledger;
+  for (const Parameter& parameter : whole) {
+    Parameters one(DType::f64, ledger);
+    one.add(parameter);
+    one.allocate();
+    for (double& each : host_span<double>(one.values())) each = value(random);
+    writer.take(one, one.values());
+  }
+  std::filesystem::create_directory(folder);
+  writer.write(folder, DType::f64, lora);
+}
+
+}  // namespace
 
 void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files) {
   std::mt19937_64 random(fuzz_case.seed);
@@ -65,6 +94,8 @@ void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files) {
   for (std::size_t i = 0; i < fuzz_case.plans.size(); ++i)
     if (!fuzz_case.plans[i].schedule.empty())
       write_file(files.schedule(i), fuzz_case.plans[i].schedule);
+  if (!fuzz_case.last().options.lora_init.empty())
+    write_adapters(random, fuzz_case, files.adapters());
 }
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// A plan whose options name no real files: "checkpoint", "tier" and "schedule" stand for the case's
-// files.
+// A plan whose options name no real files: "checkpoint", "tier", "schedule" and "adapters" stand for
+// the case's files.
 struct FuzzPlan {
   TrainOptions options;  // `steps`: the total when this plan ends
   int ranks = 1;
@@ -51,6 +51,7 @@ struct FuzzFiles {
   std::string text() const { return folder + "/text"; }
   std::string history() const { return folder + "/history"; }
   std::string tier() const { return folder + "/tier"; }
+  std::string adapters() const { return folder + "/adapters"; }
   // Made by a process that has refused the case: mpirun may hide its exit status.
   std::string refused() const { return folder + "/refused"; }
   std::string schedule(std::size_t plan) const { return numbered("schedule", plan); }
@@ -59,7 +60,8 @@ struct FuzzFiles {
  private:
   std::string numbered(const char* name, std::size_t plan) const;
 };
-// Writes weights without structure, none of them zero, short documents, and schedules.
+// Writes weights without structure, none of them zero, such adapters to start from, short documents,
+// and schedules.
 void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files);
 
 // Returns a plan of a case with its files. Throws Error (bad_input) if it breaks a rule.

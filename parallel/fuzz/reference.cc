@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "models/gpt/weights.h"
+#include "parallel/checkpoint/box.h"
 #include "parallel/plan/loss_scale.h"
 #include "parallel/serial/serial.h"
 #include "parallel/tags/with_tags.h"
@@ -30,7 +30,7 @@ class SerialRun {
       : fuzz_case_(fuzz_case),
         plan_(plan),
         training_(context, plan, backend_with_tags(context, plan)),
-        whole_(whole_parameters(plan.model)),
+        whole_(trained_parameters(plan.model, lora_config(plan.options))),
         rank_(make_serial(context, plan, training_.backend())),
         is_scaled_(plan.options.dtype != DType::f64 && plan.options.loss_scaling != "none") {
     omp_set_num_threads(1);

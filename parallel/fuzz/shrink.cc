@@ -112,6 +112,12 @@ std::vector<FuzzCase> simpler_cases(const FuzzCase& from) {
       next.model.experts = {};
       for (FuzzPlan& plan : next.plans) static_cast<ExpertOptions&>(plan.options) = {};
     });
+  if (from.last().options.lora_rank > 0)
+    changed([](FuzzCase& next) {
+      for (FuzzPlan& plan : next.plans) static_cast<LoraOptions&>(plan.options) = {};
+    });
+  if (!from.last().options.lora_init.empty())
+    changed([](FuzzCase& next) { next.last().options.lora_init.clear(); });
   if (from.last().options.expert_ranks.value_or(1) > 1)
     changed([](FuzzCase& next) { next.last().options.expert_ranks = 1; });
   if (from.last().options.expert_tensor_ranks)

@@ -19,34 +19,43 @@ OptionGroup describe(LoraOptions& o) {
   return {
       .title = "adapters",
       .techniques = {},
-      .options = {
-          {.flag = "lora",
-           .value = &o.lora_rank,
-           .help = "train adapters of this rank (LoRA) and keep all other weights, which --init "
-                   "gives, as they are; 0: train all weights",
-           .bounds = Bounds{.least = 0},
-           .has_effect = trains},
-          of_adapters({.flag = "lora-alpha",
-                       .value = &o.lora_alpha,
-                       .help = "adapters are multiplied by alpha / rank; default: that of "
-                               "--lora-init, or twice the rank"}),
-          of_adapters({.flag = "lora-targets",
-                       .value = &o.lora_targets,
-                       .help = "layers with an adapter, separated by commas: c_attn, c_proj, c_fc; "
-                               "attn.c_proj or mlp.c_proj for one of the two; default: those of "
-                               "--lora-init, or c_attn"}),
-          of_adapters({.flag = "rslora",
-                       .value = &o.rank_stabilized,
-                       .help = "multiply by alpha / sqrt(rank) instead; also if --lora-init says "
-                               "so"}),
-          of_adapters({.flag = "lora-plus",
-                       .value = &o.lora_rate_ratio,
-                       .help = "learning rate of B, which begins as zero, over that of A (LoRA+)",
-                       .bounds = Bounds{.least = 0, .is_open = true}}),
-          of_adapters({.flag = "lora-init",
-                       .value = &o.lora_init,
-                       .help = "folder with adapters of the library peft to start from; default: A "
-                               "is drawn, B is zero"})}};
+      .options =
+          {{.flag = "lora",
+            .value = &o.lora_rank,
+            .help = "train adapters of this rank (LoRA) and keep all other weights, which --init "
+                    "gives, as they are; 0: train all weights",
+            .bounds = Bounds{.least = 0},
+            .drawn = {"1", "2", "3", "4"},
+            .has_effect = trains},
+           of_adapters({.flag = "lora-alpha",
+                        .value = &o.lora_alpha,
+                        .help = "adapters are multiplied by alpha / rank; default: that of "
+                                "--lora-init, or twice the rank",
+                        .drawn = {"1", "4"}}),
+           of_adapters({.flag = "lora-targets",
+                        .value = &o.lora_targets,
+                        .help =
+                            "layers with an adapter, separated by commas: c_attn, c_proj, c_fc; "
+                            "attn.c_proj or mlp.c_proj for one of the two; default: those of "
+                            "--lora-init, or c_attn",
+                        .drawn = {"c_attn", "c_attn,c_proj,c_fc", "attn.c_proj", "c_fc",
+                                  "mlp.c_proj", "attn.c_proj,c_fc"}}),
+           of_adapters({.flag = "rslora",
+                        .value = &o.rank_stabilized,
+                        .help = "multiply by alpha / sqrt(rank) instead; also if --lora-init says "
+                                "so",
+                        .drawn = {"false", "true"}}),
+           of_adapters({.flag = "lora-plus",
+                        .value = &o.lora_rate_ratio,
+                        .help = "learning rate of B, which begins as zero, over that of A (LoRA+)",
+                        .bounds = Bounds{.least = 0, .is_open = true},
+                        .drawn = {"1", "4"}}),
+           of_adapters({.flag = "lora-init",
+                        .value = &o.lora_init,
+                        .help =
+                            "folder with adapters of the library peft to start from; default: A "
+                            "is drawn, B is zero"})},
+      .is_drawn_last = true};
 }
 
 LoraConfig lora_config(const TrainOptions& o) {

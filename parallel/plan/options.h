@@ -224,7 +224,8 @@ struct OptionGroup {
   std::string_view title;
   std::vector<std::string_view> techniques;
   std::vector<Option> options;
-  bool is_of_run = false;  // about the run, not the plan: a flag overrides a plan file
+  bool is_of_run = false;      // about the run, not the plan: a flag overrides a plan file
+  bool is_drawn_last = false;  // in random plans: what else they draw does not depend on it
 
   bool belongs_to(std::string_view technique) const;
 };

@@ -1,0 +1,28 @@
+// What the files that draw cases share.
+#pragma once
+
+#include <initializer_list>
+#include <random>
+
+#include "parallel/fuzz/fuzz_case.h"
+
+namespace lockstep {
+
+using Random = std::mt19937_64;
+
+template <typename T>
+T one_of(Random& random, std::initializer_list<T> choices) {
+  return choices.begin()[random() % choices.size()];
+}
+
+// Sets the options of a group that random plans draw.
+void draw_options(Random& random, const OptionGroup& group);
+// The limits of a plan's buckets, if they are not the usual ones.
+void draw_buckets(Random& random, FuzzPlan& plan, const GptConfig& model);
+// Every fourth case trains adapters, if all its plans can. Draws from a copy: all other cases are what
+// they would be without.
+void draw_adapters(Random random, FuzzCase& drawn);
+// Whether it breaks no rule.
+bool is_plan(const FuzzPlan& plan, const GptConfig& model);
+
+}  // namespace lockstep

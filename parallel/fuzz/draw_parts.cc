@@ -1,0 +1,70 @@
+// Draws parts of cases: options, limits of buckets, adapters.
+#include <algorithm>
+
+#include "collectives/base/error.h"
+#include "models/gpt/weights.h"
+#include "parallel/fuzz/draw.h"
+#include "parallel/rank/rank_model.h"
+
+namespace lockstep {
+namespace {
+
+// The limit of a bucket that some tensors fill exactly, or that one element more or less does.
+void draw_bucket(Random& random, std::int64_t& bytes, const std::vector<Parameter>& list,
+                 Count element) {
+  const std::size_t end = 1 + random() % list.size();
+  const std::size_t tensors = 1 + random() % std::min<std::size_t>(end, 6);
+  Count count = 0;
+  for (std::size_t i = 0; i < tensors; ++i) count += list[end - 1 - i].count;
+  bytes = std::max(Count{1}, count + one_of<Count>(random, {-1, 0, 1})) * element;
+}
+
+}  // namespace
+
+void draw_options(Random& random, const OptionGroup& group) {
+  for (const Option& option : group.options)
+    if (!option.drawn.empty()) set_from_text(option, option.drawn[random() % option.drawn.size()]);
+}
+
+void draw_buckets(Random& random, FuzzPlan& plan, const GptConfig& model) {
+  if (random() % 2 != 0) return;
+  const RankOutline rank(plan_of(plan, model), 0);
+  const Count element = element_bytes(plan.options.dtype);
+  draw_bucket(random, plan.options.first_bucket_bytes, rank.parameters().list(), element);
+  draw_bucket(random, plan.options.bucket_bytes, rank.parameters().list(), element);
+}
+
+void draw_adapters(Random random, FuzzCase& drawn) {
+  if (random() % 4 != 0) return;
+  FuzzCase adapted = drawn;
+  LoraOptions lora;
+  draw_options(random, describe(lora));
+  const bool begin_as_zero = random() % 2 == 0;
+  const auto adapt = [&](const char* init) {
+    lora.lora_init = init;
+    for (FuzzPlan& plan : adapted.plans) {
+      static_cast<LoraOptions&>(plan.options) = lora;
+      plan.options.offload = "none";
+      plan.options.offload_to = "memory";
+    }
+  };
+  adapt(begin_as_zero ? "" : "adapters");
+  if (!is_stable(adapted)) adapt("adapters");
+  for (FuzzPlan& plan : adapted.plans) {
+    if (!is_plan(plan, adapted.model)) return;
+    draw_buckets(random, plan, adapted.model);
+  }
+  drawn = adapted;
+}
+
+bool is_plan(const FuzzPlan& plan, const GptConfig& model) {
+  try {
+    plan_of(plan, model);
+    return true;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_input) throw;
+    return false;
+  }
+}
+
+}  // namespace lockstep
