@@ -284,8 +284,8 @@ MUTANTS = [
     ("parallel/tensor/traffic.cc", "(products - is_cut - cuts_mlp) * leaving", "products * leaving"),
     # Adapters: a factor that ranks do not add up, a scale that is missing or applied twice, a part that is
     # added on every rank after the sum, frozen weights that are reduced, merging with the wrong scale.
-    ("models/layers/linear.cc", ".range = {0, in}, .placement = parameters.partial(Axis::tp)", ".range = {0, in}, .placement = parameters.divided(Axis::tp)"),
-    ("models/layers/linear.cc", ".range = {0, out}, .placement = parameters.partial(Axis::tp)", ".range = {0, out}, .placement = parameters.divided(Axis::tp)"),
+    ("models/layers/lora.cc", ".range = {0, in}, .placement = parameters.partial(Axis::tp)", ".range = {0, in}, .placement = parameters.divided(Axis::tp)"),
+    ("models/layers/lora.cc", ".range = {0, out}, .placement = parameters.partial(Axis::tp)", ".range = {0, out}, .placement = parameters.divided(Axis::tp)"),
     ("models/layers/lora.cc", "backend.scale(z.slice, all_->config().scale());", "for (int i = 0; i < 2; ++i) backend.scale(z.slice, all_->config().scale());"),
     ("models/layers/lora.cc", "backend.scale(dz.slice, all_->config().scale());", ""),
     ("models/layers/lora.cc", "gradients(b_, out_), 1", "gradients(b_, out_), 0"),

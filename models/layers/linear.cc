@@ -2,13 +2,11 @@
 
 namespace lockstep {
 
-// All ranks have A and the whole input, but each only its own columns of the gradient of the output.
 LinearRegions column_regions(const Parameters& parameters, Count in,
                              const std::vector<Region::Columns>& own) {
-  return {
-      .weight = {.rows = {0, in}, .columns = own},
-      .bias = {.rows = {0, 1}, .columns = own},
-      .adapter = {.a = {{.range = {0, in}, .placement = parameters.partial(Axis::tp)}}, .b = own}};
+  return {.weight = {.rows = {0, in}, .columns = own},
+          .bias = {.rows = {0, 1}, .columns = own},
+          .adapter = column_adapter(parameters, in, own)};
 }
 
 LinearRegions column_regions(const Parameters& parameters, Count in, Range own) {
@@ -16,13 +14,11 @@ LinearRegions column_regions(const Parameters& parameters, Count in, Range own) 
                         {{.range = own, .placement = parameters.divided(Axis::tp)}});
 }
 
-// All ranks have B and the whole gradient of the output, but each only its own part of x A^T.
 LinearRegions row_regions(const Parameters& parameters, Range own, Count out) {
   return {.weight = {.rows = own,
                      .columns = {{.range = {0, out}, .placement = parameters.divided(Axis::tp)}}},
           .bias = {},
-          .adapter = {.a = {{.range = own, .placement = parameters.divided(Axis::tp)}},
-                      .b = {{.range = {0, out}, .placement = parameters.partial(Axis::tp)}}}};
+          .adapter = row_adapter(parameters, own, out)};
 }
 
 Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count out,

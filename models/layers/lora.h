@@ -52,6 +52,11 @@ struct AdapterColumns {
   std::vector<Region::Columns> a, b;
 };
 
+// Of a layer whose columns ranks along tp divide, of which this one has `own`; or whose rows.
+AdapterColumns column_adapter(const Parameters& parameters, Count in,
+                              const std::vector<Region::Columns>& own);
+AdapterColumns row_adapter(const Parameters& parameters, Range own, Count out);
+
 class Adapter {
  public:
   // Registers name.lora_A [r, in], of random numbers, and name.lora_B [r, out], of zeros.
