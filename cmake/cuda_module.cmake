@@ -4,7 +4,7 @@ if(NOT LOCKSTEP_HAS_CUDA)
 endif()
 get_property(sources GLOBAL PROPERTY LOCKSTEP_CUDA_SOURCES)
 add_library(lockstep_cuda MODULE ${sources})
-target_link_libraries(lockstep_cuda PRIVATE base fmt::fmt CUDA::cudart_static CUDA::cublasLt)
+target_link_libraries(lockstep_cuda PRIVATE base fmt::fmt OpenMP::OpenMP_CXX CUDA::cudart_static CUDA::cublasLt)
 # CMake 3.25 cannot compile several CUDA sources as one.
 set_target_properties(lockstep_cuda PROPERTIES UNITY_BUILD OFF)
 target_compile_options(lockstep_cuda PRIVATE

@@ -269,11 +269,17 @@ class Backend {
   // Stochastic gradient descent: see models/optimizers/sgd.h. Without momentum its slice is empty.
   virtual void sgd(Slice value, Slice gradient, Slice momentum, const SgdStep& step) = 0;
   // Nesterov's direction d of a gradient g, and the momentum m it needs: m = keep m + (1 - keep) g,
-  // then d = keep m + (1 - keep) g, with g times `gradient_scale` in both.
+  // then d = keep m + (1 - keep) g, with g times `gradient_scale` in both. For keep = 0, d is g, and the
+  // momentum may be empty.
   virtual void nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
                         double gradient_scale) = 0;
   // out = a x + b y for operands of one type, f32 or f64. out may be x or y; y may be empty.
   virtual void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) = 0;
+  // The first singular vectors of a dense matrix `of`, f32 or f64: left[rows, rank] and right[rank,
+  // columns], dense, of which one may be empty. As models/ops/singular_vectors.h says, which also says
+  // how many f64 numbers of scratch it needs. Waits for a device, which copies to the host.
+  virtual void singular_vectors(const Matrix& of, const Matrix& left, const Matrix& right,
+                                Slice scratch) = 0;
   // Sum of squares in f64. The bits do not depend on the number of threads.
   virtual double squared_norm(Slice x) = 0;
 };

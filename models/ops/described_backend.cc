@@ -264,6 +264,17 @@ void DescribedBackend::axpby(const Matrix& out, double a, const Matrix& x, doubl
   run(moving("axpby", {elements(out), elements(x), elements(y)}),
       [&] { inner_->axpby(out, a, x, b, y); });
 }
+// The fewest operations: vectors of the smaller side.
+void DescribedBackend::singular_vectors(const Matrix& of, const Matrix& left, const Matrix& right,
+                                        Slice scratch) {
+  const auto side = static_cast<double>(std::min(of.rows, of.columns));
+  run({.name = "singular_vectors",
+       .dtype = DType::f64,
+       .operations = 2 * side * side * static_cast<double>(std::max(of.rows, of.columns)),
+       .bytes = bytes_of(of) + bytes_of(left) + bytes_of(right),
+       .shape = {of.rows, of.columns}},
+      [&] { inner_->singular_vectors(of, left, right, scratch); });
+}
 double DescribedBackend::squared_norm(Slice x) {
   double result = 0;
   run(moving("squared_norm", {x}), [&] { result = inner_->squared_norm(x); });

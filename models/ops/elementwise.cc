@@ -90,6 +90,11 @@ template <typename T>
 void nesterov(T* direction, const T* gradient, T* momentum, Count count, double keep,
               double scale) {
   const T kept = static_cast<T>(keep), added = static_cast<T>((1 - keep) * scale);
+  if (!momentum) {
+#pragma omp parallel for simd schedule(static)
+    for (Count i = 0; i < count; ++i) direction[i] = added * gradient[i];
+    return;
+  }
 #pragma omp parallel for simd schedule(static)
   for (Count i = 0; i < count; ++i) {
     const T part = added * gradient[i];

@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
+
 #include "collectives/base/error.h"
 #include "models/ops/kernels.h"
+#include "models/ops/singular_vectors.h"
 
 namespace lockstep {
 namespace {
@@ -239,6 +242,14 @@ class HostBackend final : public Backend {
   }
   void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) override {
     with_real(out.slice.dtype, [&]<typename T>(T) { host::axpby<T>(out, a, x, b, y); });
+  }
+  void singular_vectors(const Matrix& of, const Matrix& left, const Matrix& right,
+                        Slice scratch) override {
+    const Count rank = std::max(left.columns, right.rows);
+    with_real(of.slice.dtype, [&]<typename T>(T) {
+      lockstep::singular_vectors(at<T>(of.slice), of.stride, of.rows, of.columns, rank,
+                                 at<T>(left.slice), at<T>(right.slice), at<double>(scratch));
+    });
   }
   double squared_norm(Slice x) override {
     double sum = 0;

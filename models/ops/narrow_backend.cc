@@ -284,7 +284,7 @@ void NarrowBackend::nesterov(Slice direction, Slice gradient, Slice momentum, do
     return wide_.nesterov(direction, gradient, momentum, keep, gradient_scale);
   for_each_block(gradient.count, [&](Count begin, Count count) {
     wide_.nesterov(direction.part(begin, count), widened(0, gradient.part(begin, count)),
-                   momentum.part(begin, count), keep, gradient_scale);
+                   momentum.device ? momentum.part(begin, count) : Slice{}, keep, gradient_scale);
   });
 }
 

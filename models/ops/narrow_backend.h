@@ -84,6 +84,10 @@ class NarrowBackend : public Backend {
   void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) override {
     wide_.axpby(out, a, x, b, y);
   }
+  void singular_vectors(const Matrix& of, const Matrix& left, const Matrix& right,
+                        Slice scratch) override {
+    wide_.singular_vectors(of, left, right, scratch);
+  }
   double squared_norm(Slice x) override;
 
  private:

@@ -263,6 +263,15 @@ void TaggedBackend::axpby(const Matrix& out, double a, const Matrix& x, double b
   inner_.axpby(out, a, x, b, y);
 }
 
+// Of directions, too.
+void TaggedBackend::singular_vectors(const Matrix& of, const Matrix& left, const Matrix& right,
+                                     Slice scratch) {
+  TagUse use(state_, "singular_vectors");
+  for (const Slice& vectors : {left.slice, right.slice})
+    if (vectors.device) state_.tags().forget(vectors.data, vectors.bytes());
+  inner_.singular_vectors(of, left, right, scratch);
+}
+
 double TaggedBackend::squared_norm(Slice x) {
   TagUse use(state_, "squared_norm");
   check_.squared(x);

@@ -85,6 +85,8 @@ class TaggedBackend : public Backend {
   void nesterov(Slice direction, Slice gradient, Slice momentum, double keep,
                 double gradient_scale) override;
   void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) override;
+  void singular_vectors(const Matrix& of, const Matrix& left, const Matrix& right,
+                        Slice scratch) override;
   double squared_norm(Slice x) override;
 
  private:

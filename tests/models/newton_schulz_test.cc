@@ -3,57 +3,19 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <random>
 #include <vector>
+
+#include "tests/models/dense_matrix.h"
 
 namespace lockstep {
 namespace {
 
-// A dense matrix in row-major order.
-struct Dense {
-  Count rows, columns;
-  std::vector<double> values;
-
-  Dense(Count r, Count c) : rows(r), columns(c), values(static_cast<std::size_t>(r * c)) {}
-  double& at(Count row, Count column) {
-    return values[static_cast<std::size_t>(row * columns + column)];
-  }
-  double at(Count row, Count column) const {
-    return values[static_cast<std::size_t>(row * columns + column)];
-  }
-};
-
-Dense transposed(const Dense& x) {
-  Dense t(x.columns, x.rows);
-  for (Count i = 0; i < x.rows; ++i)
-    for (Count j = 0; j < x.columns; ++j) t.at(j, i) = x.at(i, j);
-  return t;
-}
-
-Dense product(const Dense& a, const Dense& b) {
-  Dense c(a.rows, b.columns);
-  for (Count i = 0; i < a.rows; ++i)
-    for (Count k = 0; k < a.columns; ++k)
-      for (Count j = 0; j < b.columns; ++j) c.at(i, j) += a.at(i, k) * b.at(k, j);
-  return c;
-}
-
-double furthest(const Dense& a, const Dense& b) {
-  double most = 0;
-  for (std::size_t i = 0; i < a.values.size(); ++i)
-    most = std::max(most, std::abs(a.values[i] - b.values[i]));
-  return most;
-}
-
-Dense random_matrix(Count rows, Count columns, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal;
-  Dense x(rows, columns);
-  for (double& value : x.values) value = normal(random);
-  return x;
-}
+using test::Dense;
+using test::furthest;
+using test::product;
+using test::random_matrix;
+using test::transposed;
 
 Dense orthogonalized(Dense x, double factor = 1) {
   Ledger ledger;

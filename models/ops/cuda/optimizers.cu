@@ -90,14 +90,15 @@ __global__ void nesterov_kernel(W* direction, const G* gradient, W* momentum, Co
                                 W added, bool whole) {
   constexpr int size = Pack<W>::size;
   for_groups<size>(count, whole, [&](Count i, Count here, bool all) {
-    Pack<W> m = load(momentum + i, here, all), d = {};
+    Pack<W> m = {}, d = {};
+    if (momentum) m = load(momentum + i, here, all);
     const Group<G, size> raw(gradient + i, here, all);
     for (int k = 0; k < size; ++k) {
       const W part = added * widen(raw.x[k]);
       m.x[k] = keep * m.x[k] + part;
       d.x[k] = keep * m.x[k] + part;
     }
-    store(momentum + i, m, here, all);
+    if (momentum) store(momentum + i, m, here, all);
     store(direction + i, d, here, all);
   });
 }

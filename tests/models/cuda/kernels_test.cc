@@ -1,5 +1,6 @@
 // The GPU's kernels against the host's in f64.
 #include "models/data/token_layout.h"
+#include "models/ops/singular_vectors.h"
 #include "tests/models/cuda/gpu.h"
 
 namespace lockstep::cuda {
@@ -309,7 +310,35 @@ TEST_P(GpuKernels, Nesterov) {
     const double factor = dtype() == DType::f64 ? 1 : 2e-5 / tolerance();
     expect_same(direction, factor);
     expect_same(momentum, factor);
+    gpu_.nesterov(direction.on_gpu(), gradient.on_gpu(), {}, 0, 0.7);
+    host_.nesterov(direction.on_host(), gradient.on_host(), {}, 0, 0.7);
+    expect_same(direction, factor);
   }
+}
+
+// Of each side alone and of both.
+TEST_P(GpuKernels, SingularVectors) {
+  for (const auto& [rows, columns] : {std::pair<Count, Count>{5, 9}, {7, 4}})
+    for (const bool has_left : {true, false})
+      for (const bool has_right : {true, false}) {
+        constexpr Count rank = 3;
+        Both of = statistics(rows * columns), left = statistics(rows * rank),
+             right = statistics(rank * columns);
+        const auto sides = [&](Slice first, Slice second, auto use) {
+          use(has_left ? Matrix(first, rows, rank) : Matrix({}, 0, 0),
+              has_right ? Matrix(second, rank, columns) : Matrix({}, 0, 0));
+        };
+        std::vector<double> scratch(static_cast<std::size_t>(singular_scratch(rows, columns)));
+        sides(left.on_gpu(), right.on_gpu(), [&](const Matrix& first, const Matrix& second) {
+          gpu_.singular_vectors({of.on_gpu(), rows, columns}, first, second, {});
+        });
+        sides(left.on_host(), right.on_host(), [&](const Matrix& first, const Matrix& second) {
+          host_.singular_vectors({of.on_host(), rows, columns}, first, second,
+                                 host_slice(std::span(scratch)));
+        });
+        expect_same(left, dtype() == DType::f64 ? 1 : 2e-5 / tolerance());
+        expect_same(right, dtype() == DType::f64 ? 1 : 2e-5 / tolerance());
+      }
 }
 
 // Dense, and columns of wider matrices.
