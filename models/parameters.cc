@@ -57,6 +57,17 @@ void Parameters::place_along(Axis axis, int i, PlacedAlong placed) {
     columns.placement[axis] = placed;
 }
 
+Count HiddenMatrices::all_columns() const {
+  return std::accumulate(columns.begin(), columns.end(), Count{0});
+}
+
+std::vector<HiddenMatrices> hidden_of(std::span<const Parameter> list,
+                                      std::span<const std::size_t> places) {
+  std::vector<HiddenMatrices> hidden;
+  for (const std::size_t place : places) hidden.push_back(list[place].hidden);
+  return hidden;
+}
+
 void Parameters::make_hidden(std::string_view name, Count rows, std::vector<Count> columns) {
   std::ranges::find(list_ | std::views::reverse, name, &Parameter::name)->hidden = {
       rows, std::move(columns)};

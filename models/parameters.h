@@ -4,6 +4,7 @@
 // mesh.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,9 @@ struct HiddenMatrices {
   std::vector<Count> columns = {};
 
   bool exist() const { return !columns.empty(); }
+  // Of all matrices together.
+  Count all_columns() const;
+  Count elements() const { return rows * all_columns(); }
 };
 
 struct Parameter {
@@ -64,6 +68,10 @@ struct Parameter {
   // AdamW decays matrices, not biases and layer norms.
   bool decays() const { return shape.size() >= 2; }
 };
+
+// The matrices of some parameters, by their places in a list.
+std::vector<HiddenMatrices> hidden_of(std::span<const Parameter> list,
+                                      std::span<const std::size_t> places);
 
 // Experts that ranks divide are apart from all other parameters: other ranks have the same ones. So are
 // frozen parameters, which have values only, and are not trained.

@@ -1,47 +1,63 @@
 #include "models/optimizers/muon.h"
 
-#include <utility>
+#include <algorithm>
+#include <cmath>
 
-#include "collectives/base/error.h"
+#include "models/optimizers/newton_schulz.h"
 
 namespace lockstep {
+namespace {
 
-void Muon::step(double learning_rate, double gradient_scale) {
-  Count hidden = 0;
-  step_parts([&](const Part& part) {
-    if (part.parameter.hidden.exist()) {
-      hidden += part.values.count;
-      return;
+std::vector<NewtonSchulz::Shape> shapes_of(std::span<const HiddenMatrices> all) {
+  std::vector<NewtonSchulz::Shape> shapes;
+  for (const HiddenMatrices& hidden : all)
+    for (const Count columns : hidden.columns) shapes.push_back({hidden.rows, columns});
+  return shapes;
+}
+
+class OrthogonalFactors final : public MatrixRule {
+ public:
+  OrthogonalFactors(std::span<const Parameter> list, std::span<const std::size_t> matrices,
+                    DType dtype, Backend& backend, Ledger& ledger)
+      : list_(list),
+        backend_(backend),
+        newton_schulz_(shapes_of(hidden_of(list, matrices)), dtype, ledger) {}
+
+  void change(std::size_t matrix, Slice whole, std::int64_t) override {
+    const HiddenMatrices& hidden = list_[matrix].hidden;
+    const Matrix all(whole, hidden.rows, hidden.all_columns());
+    Count first = 0;
+    for (const Count count : hidden.columns) {
+      // Weights are stored as [in, out].
+      const double factor =
+          std::sqrt(std::max(1.0, static_cast<double>(count) / static_cast<double>(hidden.rows)));
+      newton_schulz_.run(backend_, all.columns_from(first, count), factor);
+      first += count;
     }
-    backend_.adamw(part.values, part.gradients, part.states[0], part.states[1],
-                   {.learning_rate = learning_rate,
-                    .beta1 = options_.beta1,
-                    .beta2 = options_.beta2,
-                    .eps = options_.eps,
-                    .weight_decay = part.parameter.decays() ? options_.weight_decay : 0,
-                    .gradient_scale = gradient_scale,
-                    .step = steps_});
-  });
-  if (std::exchange(stepped_, 0) != hidden)
-    throw Error(ErrorKind::wrong_result, "not all hidden matrices have taken a step of Muon",
-                {.hint = "this is a bug in Lockstep; please report it"});
-}
+  }
 
-void Muon::begin_matrix(std::size_t number, double gradient_scale, Slice direction) {
-  step_part(number, [&](const Part& part) {
-    backend_.nesterov(direction, part.gradients, part.states[0], options_.muon_momentum,
-                      gradient_scale);
-  });
-}
+ private:
+  std::span<const Parameter> list_;
+  Backend& backend_;
+  NewtonSchulz newton_schulz_;
+};
 
-void Muon::end_matrix(std::size_t number, double learning_rate, Slice direction) {
-  const double rate = learning_rate * options_.muon_rate;
-  step_part(number, [&](const Part& part) {
-    const auto row = [](Slice slice) { return Matrix(slice, 1, slice.count); };
-    backend_.axpby(row(part.values), 1 - rate * options_.weight_decay, row(part.values), -rate,
-                   row(direction));
-    stepped_ += part.values.count;
-  });
+}  // namespace
+
+const MatrixRuleEntry Muon::rule = {
+    .kept_bytes =
+        [](const OptimizerSettings&, std::span<const HiddenMatrices> all, DType dtype) {
+          return NewtonSchulz::kept_elements(shapes_of(all)) * element_bytes(dtype);
+        },
+    .make = [](const OptimizerSettings&, std::span<const Parameter> list,
+               std::span<const std::size_t> matrices, DType dtype, Backend& backend,
+               Ledger& ledger) -> std::unique_ptr<MatrixRule> {
+      return std::make_unique<OrthogonalFactors>(list, matrices, dtype, backend, ledger);
+    }};
+
+void Muon::direct(const Part& part, double gradient_scale, Slice direction) {
+  backend_.nesterov(direction, part.gradients, part.states[0], options_.muon_momentum,
+                    gradient_scale);
 }
 
 }  // namespace lockstep

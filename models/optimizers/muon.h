@@ -12,13 +12,14 @@
 #include <string_view>
 #include <vector>
 
-#include "models/optimizers/optimizer.h"
+#include "models/optimizers/hidden_steps.h"
+#include "models/optimizers/matrix_rule.h"
 
 namespace lockstep {
 
-class Muon final : public Optimizer {
+class Muon final : public HiddenSteps {
  public:
-  using Optimizer::Optimizer;
+  using HiddenSteps::HiddenSteps;
 
   static std::vector<std::string_view> states(const OptimizerSettings&) {
     return {"first_moment", "second_moment", "momentum"};
@@ -26,15 +27,12 @@ class Muon final : public Optimizer {
   static bool keeps(std::string_view state, const Parameter& parameter) {
     return (state == "momentum") == parameter.hidden.exist();
   }
-
-  // Throws Error (a bug) unless each of its hidden matrices has taken its step.
-  void step(double learning_rate, double gradient_scale) override;
-  bool needs_whole(const Parameter& parameter) const override { return parameter.hidden.exist(); }
-  void begin_matrix(std::size_t number, double gradient_scale, Slice direction) override;
-  void end_matrix(std::size_t number, double learning_rate, Slice direction) override;
+  // Orthogonal factors of a parameter's matrices.
+  static const MatrixRuleEntry rule;
 
  private:
-  Count stepped_ = 0;  // elements of hidden matrices, since the last step
+  void direct(const Part& part, double gradient_scale, Slice direction) override;
+  double relative_rate() const override { return options_.muon_rate; }
 };
 
 }  // namespace lockstep

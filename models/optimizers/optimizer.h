@@ -13,6 +13,13 @@
 
 namespace lockstep {
 
+// The subspaces of GaLore: see galore.h. They decide the shapes of its states.
+struct ProjectionSettings {
+  int rank = 16;
+  std::string projection = "std";
+  bool operator==(const ProjectionSettings&) const = default;
+};
+
 // An optimizer by name, and the options of all of them.
 struct OptimizerSettings {
   std::string name = "adamw";
@@ -21,6 +28,9 @@ struct OptimizerSettings {
   double momentum = 0.9;
   double muon_momentum = 0.95;
   double muon_rate = 20;  // the rate of hidden matrices, in rates of the rest
+  ProjectionSettings galore = {};
+  int galore_period = 200;  // steps with one subspace
+  double galore_scale = 0.25;
 };
 
 // Consecutive elements with the same states.

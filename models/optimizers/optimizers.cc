@@ -8,6 +8,7 @@
 #include "collectives/base/error.h"
 #include "models/ops/narrow_types.h"
 #include "models/optimizers/adamw.h"
+#include "models/optimizers/galore.h"
 #include "models/optimizers/muon.h"
 #include "models/optimizers/sgd.h"
 
@@ -20,7 +21,8 @@ struct OptimizerEntry {
   std::vector<std::string_view> (*states)(const OptimizerSettings&);
   // Whether it keeps a state of this name for a parameter's elements. None: each for all.
   bool (*keeps)(std::string_view state, const Parameter&) = nullptr;
-  bool needs_hidden_whole = false;
+  // Of hidden matrices, which it then needs whole.
+  const MatrixRuleEntry* rule = nullptr;
   std::unique_ptr<Optimizer> (*make)(std::span<const Parameter>, Count first, Slice gradients,
                                      const OptimizerSettings&, Backend&,
                                      std::unique_ptr<StateStorage>);
@@ -50,8 +52,17 @@ const std::vector<OptimizerEntry>& optimizers() {
        .flags = {"beta1", "beta2", "eps", "muon-lr", "muon-momentum"},
        .states = Muon::states,
        .keeps = Muon::keeps,
-       .needs_hidden_whole = true,
+       .rule = &Muon::rule,
        .make = make<Muon>},
+      {.name = "galore",
+       .summary =
+           "with steps of AdamW in subspaces of the matrices of hidden layers, AdamW for the rest",
+       .flags = {"beta1", "beta2", "eps", "galore-rank", "galore-period", "galore-scale",
+                 "galore-projection"},
+       .states = Galore::states,
+       .keeps = Galore::keeps,
+       .rule = &Galore::rule,
+       .make = make<Galore>},
   };
   return entries;
 }
@@ -94,10 +105,26 @@ std::vector<std::string_view> states_of(const OptimizerSettings& settings) {
 
 std::vector<std::string_view> all_states() {
   std::vector<std::string_view> all;
-  for (const OptimizerEntry& entry : optimizers())
-    for (const std::string_view state : entry.states({}))
-      if (std::ranges::find(all, state) == all.end()) all.push_back(state);
+  const auto add = [&](std::string_view state) {
+    if (std::ranges::find(all, state) == all.end()) all.push_back(state);
+  };
+  for (const OptimizerEntry& entry : optimizers()) {
+    std::ranges::for_each(entry.states({}), add);
+    std::ranges::for_each(matrix_state_names(entry.name), add);
+  }
   return all;
+}
+
+std::vector<std::string_view> matrix_state_names(std::string_view optimizer) {
+  const MatrixRuleEntry* const rule = matrix_rule(optimizer);
+  return rule && rule->state_names ? rule->state_names() : std::vector<std::string_view>{};
+}
+
+std::vector<MatrixState> matrix_states_of(const OptimizerSettings& settings,
+                                          const Parameter& parameter) {
+  const MatrixRuleEntry* const rule = matrix_rule(settings.name);
+  if (!rule || !rule->states || !parameter.hidden.exist()) return {};
+  return rule->states(settings, parameter.hidden);
 }
 
 bool keeps_state(std::string_view optimizer, std::string_view state, const Parameter& parameter) {
@@ -162,8 +189,10 @@ std::string optimizer_formula(const OptimizerSettings& settings, DType dtype,
   return is_narrow(dtype) ? rest : fmt::format("({}){}", rest, beta);
 }
 
-bool needs_whole_matrices(std::string_view optimizer) {
-  return find_optimizer(optimizer).needs_hidden_whole;
+bool needs_whole_matrices(std::string_view optimizer) { return matrix_rule(optimizer) != nullptr; }
+
+const MatrixRuleEntry* matrix_rule(std::string_view optimizer) {
+  return find_optimizer(optimizer).rule;
 }
 
 bool needs_whole(const OptimizerSettings& settings, const Parameter& parameter) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/optimizers/matrix_rule.h"
 #include "models/optimizers/optimizer.h"
 
 namespace lockstep {
@@ -30,10 +31,15 @@ std::vector<std::string_view> states_of(const OptimizerSettings& settings,
 // Whether the optimizer of this name keeps such a state, which is one of its own, for the elements of a
 // parameter.
 bool keeps_state(std::string_view optimizer, std::string_view state, const Parameter& parameter);
+// The names of the states that it keeps of whole matrices, on the ranks that own them, and those of one
+// parameter, with their shapes.
+std::vector<std::string_view> matrix_state_names(std::string_view optimizer);
+std::vector<MatrixState> matrix_states_of(const OptimizerSettings& settings,
+                                          const Parameter& parameter);
 // The states of elements `range` of a flat buffer; neighbours with the same states as one.
 std::vector<StateRange> state_ranges(const OptimizerSettings& settings,
                                      std::span<const Parameter> list, Range range);
-// Returns the names of all optimizers' states, each once.
+// Returns the names of all optimizers' states, of elements and of matrices, each once.
 std::vector<std::string_view> all_states();
 
 // Bytes that it keeps for an element of a parameter of this type: states, and a master of 16-bit values.
@@ -48,6 +54,8 @@ std::string optimizer_formula(const OptimizerSettings& settings, DType dtype, st
 // whole_matrices.h.
 bool needs_whole_matrices(std::string_view optimizer);
 bool needs_whole(const OptimizerSettings& settings, const Parameter& parameter);
+// The rule of such matrices; null if the optimizer has none.
+const MatrixRuleEntry* matrix_rule(std::string_view optimizer);
 
 // With states in `storage`, or in memory: see Optimizer and resident_states().
 std::unique_ptr<Optimizer> new_optimizer(const OptimizerSettings& settings,

@@ -1,35 +1,24 @@
 #include "models/optimizers/whole_matrices.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "models/ops/narrow_types.h"
 
 namespace lockstep {
 namespace {
 
-Count columns_of(const HiddenMatrices& hidden) {
-  return std::accumulate(hidden.columns.begin(), hidden.columns.end(), Count{0});
-}
-
-Count elements_of(const HiddenMatrices& hidden) { return hidden.rows * columns_of(hidden); }
-
-// The shapes of the matrices that this rank changes, in all rounds.
-std::vector<NewtonSchulz::Shape> shapes_of(std::span<const Parameter> list,
-                                           const WholeMatrices::Rounds& rounds) {
-  std::vector<NewtonSchulz::Shape> shapes;
+// The matrices that this rank changes, in all rounds.
+std::vector<std::size_t> owned_in(const WholeMatrices::Rounds& rounds) {
+  std::vector<std::size_t> owned;
   for (const MatrixExchange::Round& round : rounds)
-    if (round.own)
-      for (const Count columns : list[*round.own].hidden.columns)
-        shapes.push_back({list[*round.own].hidden.rows, columns});
-  return shapes;
+    if (round.own) owned.push_back(*round.own);
+  return owned;
 }
 
 Count largest_own(std::span<const Parameter> list, const WholeMatrices::Rounds& rounds) {
   Count largest = 0;
   for (const MatrixExchange::Round& round : rounds)
-    if (round.own) largest = std::max(largest, elements_of(list[*round.own].hidden));
+    if (round.own) largest = std::max(largest, list[*round.own].hidden.elements());
   return largest;
 }
 
@@ -39,22 +28,26 @@ Count elements_of(const MatrixExchange::Round& round) {
   return elements;
 }
 
+Count most_pieces(const WholeMatrices::Rounds& rounds) {
+  Count most = 0;
+  for (const MatrixExchange::Round& round : rounds) most = std::max(most, elements_of(round));
+  return most;
+}
+
 }  // namespace
 
 WholeMatrices::WholeMatrices(const OptimizerSettings& settings, const Parameters& parameters,
                              Backend& backend, Ledger& ledger,
                              std::unique_ptr<MatrixExchange> exchange)
     : list_(parameters.list()),
-      backend_(backend),
       exchange_(std::move(exchange)),
       rounds_(exchange_ ? exchange_->rounds() : own_rounds(settings, list_)) {
   if (rounds_.empty()) return;
   const DType dtype = statistics_type(parameters.dtype());
   whole_ = Tensor({largest_own(list_, rounds_)}, dtype, ledger, MemoryUse::workspace);
-  if (exchange_)
-    pieces_ =
-        Tensor({kept_elements(list_, rounds_).pieces}, dtype, ledger, MemoryUse::communication);
-  newton_schulz_.emplace(shapes_of(list_, rounds_), dtype, ledger);
+  if (exchange_) pieces_ = Tensor({most_pieces(rounds_)}, dtype, ledger, MemoryUse::communication);
+  const std::vector<std::size_t> owned = owned_in(rounds_);
+  rule_ = matrix_rule(settings.name)->make(settings, list_, owned, dtype, backend, ledger);
 }
 
 WholeMatrices::Rounds WholeMatrices::own_rounds(const OptimizerSettings& settings,
@@ -66,12 +59,18 @@ WholeMatrices::Rounds WholeMatrices::own_rounds(const OptimizerSettings& setting
   return rounds;
 }
 
-WholeMatrices::Kept WholeMatrices::kept_elements(std::span<const Parameter> list,
-                                                 const Rounds& rounds) {
-  Kept kept{.whole =
-                largest_own(list, rounds) + NewtonSchulz::kept_elements(shapes_of(list, rounds))};
-  for (const MatrixExchange::Round& round : rounds)
-    kept.pieces = std::max(kept.pieces, elements_of(round));
+WholeMatrices::Kept WholeMatrices::kept_bytes(const OptimizerSettings& settings,
+                                              std::span<const Parameter> list, const Rounds& rounds,
+                                              DType dtype) {
+  const Count element = element_bytes(dtype);
+  const std::vector<std::size_t> owned = owned_in(rounds);
+  const std::vector<HiddenMatrices> matrices = hidden_of(list, owned);
+  Kept kept{.whole = largest_own(list, rounds) * element +
+                     matrix_rule(settings.name)->kept_bytes(settings, matrices, dtype)};
+  for (const std::size_t matrix : owned)
+    for (const MatrixState& state : matrix_states_of(settings, list[matrix]))
+      kept.states += state.rows * state.columns * element;
+  kept.pieces = most_pieces(rounds) * element;
   return kept;
 }
 
@@ -82,32 +81,24 @@ void WholeMatrices::find(const std::vector<Optimizer*>& optimizers) {
       places_[optimizer->list()[i].name] = {optimizer, i};
 }
 
-void WholeMatrices::change(const Parameter& parameter, Slice whole) {
-  const auto& [rows, columns] = parameter.hidden;
-  const Matrix all(whole, rows, columns_of(parameter.hidden));
-  Count first = 0;
-  for (const Count count : columns) {
-    // Weights are stored as [in, out].
-    const double factor =
-        std::sqrt(std::max(1.0, static_cast<double>(count) / static_cast<double>(rows)));
-    newton_schulz_->run(backend_, all.columns_from(first, count), factor);
-    first += count;
-  }
+std::vector<MatrixRule::Held> WholeMatrices::states() const {
+  return rule_ ? rule_->states() : std::vector<MatrixRule::Held>{};
 }
 
 void WholeMatrices::step(const std::vector<Optimizer*>& optimizers, double learning_rate,
                          double gradient_scale) {
   find(optimizers);
+  ++steps_;
   for (std::size_t r = 0; r < rounds_.size(); ++r) {
     const auto& [pieces, own] = rounds_[r];
-    const Slice whole = own ? whole_.slice().first(elements_of(list_[*own].hidden)) : Slice{};
+    const Slice whole = own ? whole_.slice().first(list_[*own].hidden.elements()) : Slice{};
     const Slice mine = exchange_ ? pieces_.slice().first(elements_of(rounds_[r])) : whole;
     for (const auto& [matrix, range] : pieces) {
       const auto [optimizer, number] = places_.at(list_[matrix].name);
       optimizer->begin_matrix(number, gradient_scale, mine.part(range.first, range.count));
     }
     if (exchange_) exchange_->gather(r, mine, whole);
-    if (own) change(list_[*own], whole);
+    if (own) rule_->change(*own, whole, steps_);
     if (exchange_) exchange_->scatter(r, whole, mine);
     for (const auto& [matrix, range] : pieces) {
       const auto [optimizer, number] = places_.at(list_[matrix].name);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/optimizers/newton_schulz.h"
+#include "models/optimizers/matrix_rule.h"
 #include "models/optimizers/optimizers.h"
 
 namespace lockstep {
@@ -49,27 +49,33 @@ class WholeMatrices {
   // optimizers' own step. They have the parameters, each has some, and are the same in each call.
   void step(const std::vector<Optimizer*>& optimizers, double learning_rate, double gradient_scale);
 
+  // States of the matrices that this rank owns, and steps taken so far.
+  std::vector<MatrixRule::Held> states() const;
+  const Parameter& parameter(std::size_t matrix) const { return list_[matrix]; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+
   // The rounds of a rank that has all matrices whole.
   static Rounds own_rounds(const OptimizerSettings& settings, std::span<const Parameter> list);
-  // Elements of the memory for whole matrices, charged as workspace, and of this rank's pieces, if
-  // there is an exchange, charged as communication.
+  // Bytes of the memory for whole matrices, charged as workspace; of their states, charged as optimizer;
+  // and of this rank's pieces, if there is an exchange, charged as communication. For directions of
+  // `dtype`.
   struct Kept {
-    Count whole = 0, pieces = 0;
+    Count whole = 0, states = 0, pieces = 0;
   };
-  static Kept kept_elements(std::span<const Parameter> list, const Rounds& rounds);
+  static Kept kept_bytes(const OptimizerSettings& settings, std::span<const Parameter> list,
+                         const Rounds& rounds, DType dtype);
 
  private:
   void find(const std::vector<Optimizer*>& optimizers);
-  void change(const Parameter& parameter, Slice whole);
 
   std::span<const Parameter> list_;
-  Backend& backend_;
   std::unique_ptr<MatrixExchange> exchange_;
   const Rounds rounds_;
   // The optimizer that has a parameter, and its place there.
   std::map<std::string_view, std::pair<Optimizer*, std::size_t>> places_;
   Tensor whole_, pieces_;
-  std::optional<NewtonSchulz> newton_schulz_;
+  std::unique_ptr<MatrixRule> rule_;
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace lockstep

@@ -256,10 +256,13 @@ void Checkpoints::commit() {
   world.set_label(report_label);
   const std::string own =
       checkpoint->file.tensors.empty() ? "" : json_line(json_of(checkpoint->file));
+  const CheckpointIndex& index = checkpoint->index;
+  const MatrixBoxes matrices =
+      matrix_boxes(index.settings(), trained_parameters(index.model, index.lora));
   for (const std::string& text : gather_text(world, own))
     if (!text.empty())
       checkpoint->index.files.push_back(
-          file_from_json(nlohmann::ordered_json::parse(text), whole_, checkpoint->index.states));
+          file_from_json(nlohmann::ordered_json::parse(text), whole_, matrices, index.states));
   if (world.rank() != 0) return;
   write_file(std::filesystem::path(checkpoint->place.path()) / index_name,
              index_text(checkpoint->index));
@@ -282,6 +285,7 @@ CheckpointIndex Checkpoints::index_at(int steps_taken) {
           .optimizer_steps = static_cast<std::int64_t>(optimizer_steps),
           .optimizer = shared_settings(options()).name,
           .states = stored_states(shared_settings(options())),
+          .projection = shared_settings(options()).galore,
           .loss_scaling = loss_scaling(options()),
           .scaler = scaler_.state(),
           .data = data_position(training_),

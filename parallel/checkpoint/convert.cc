@@ -78,6 +78,13 @@ void convert_checkpoint(const std::string& folder, const CheckpointIndex& index,
           file.add(
               {.parameter = placed.parameter, .state = state, .box = placed.box, .dtype = dtype});
     }
+    for (std::size_t i = 0; i < list.size(); ++i)
+      for (const MatrixState& state : matrix_states_of(index.settings(), list[i]))
+        if (writer_of_matrix(i, files) == number)
+          file.add({.parameter = list[i].name,
+                    .state = state.name,
+                    .box = {{0, state.rows}, {0, state.columns}},
+                    .dtype = dtype});
     if (file.tensors.empty()) continue;
     FileWriter writer(place.path(), file);
     for (std::size_t t = 0; t < file.tensors.size(); ++t) {

@@ -75,11 +75,11 @@ Count written_numbers(const Plan& plan, const ReplicaGroup& replicas, const Para
   return written;
 }
 
+}  // namespace
+
 bool copies_states(const Plan& plan) {
   return !plan.options.checkpoint.empty() && plan.options.checkpoint_async;
 }
-
-}  // namespace
 
 Count checkpoint_copy_bytes(const Plan& plan, Count elements) {
   const Count numbers = std::ssize(stored_states(optimizer_settings(plan.options), Parameter{}));

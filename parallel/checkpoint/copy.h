@@ -23,12 +23,14 @@ class StateCopy {
   Memory memory_;
 };
 
+// Whether the plan makes copies.
+bool copies_states(const Plan& plan);
 // Bytes of a copy of `elements` elements that have all states; 0 if the plan makes none. The formula, for
 // `psi` elements, is that of a plan that makes one.
 Count checkpoint_copy_bytes(const Plan& plan, Count elements);
 std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi);
 
-// The memory of the copy of these parameters, for a rank that computes on the host. `units` are their
+// The memory of the copy of these parameters without states of matrices, for a rank that computes on the host. `units` are their
 // units, if they are sharded.
 Terms checkpoint_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
                        const RankUnits* units, bool computes_on_host);

@@ -60,7 +60,8 @@ RankPart::RankPart(std::vector<TrainingState> sets, const OptimizerSettings& set
                    const WholeBoxes& whole, int rank)
     : whole_(whole) {
   file_.name = file_name(rank);
-  for (const TrainingState& state : sets)
+  for (const TrainingState& state : sets) {
+    add_matrices(state);
     for (Optimizer* optimizer : state.optimizers) {
       const Range all = optimizer->range();
       const Parts shares(all.count, state.copies);
@@ -77,14 +78,27 @@ RankPart::RankPart(std::vector<TrainingState> sets, const OptimizerSettings& set
                      .dtype = statistics_type(state.parameters->dtype())});
       }
     }
+  }
   for (std::size_t set = 0; set < sets.size(); ++set)
     for (const auto& [name, numbers] : sets[set].own) {
-      own_.push_back({numbers, file_.tensors.size()});
+      dense_.push_back({numbers, file_.tensors.size()});
       file_.add({.parameter = own_name(rank, set, name),
                  .state = own_state,
                  .box = {{0, 1}, {0, numbers.count}},
                  .dtype = numbers.dtype});
     }
+}
+
+void RankPart::add_matrices(const TrainingState& state) {
+  if (!state.matrices) return;
+  for (const auto& [matrix, held, memory] : state.matrices->states()) {
+    if (writer_of_matrix(matrix, state.copies) != state.copy) continue;
+    dense_.push_back({memory, file_.tensors.size()});
+    file_.add({.parameter = state.matrices->parameter(matrix).whole_name(),
+               .state = held.name,
+               .box = {{0, held.rows}, {0, held.columns}},
+               .dtype = memory.dtype});
+  }
 }
 
 std::vector<PlacedBox> RankPart::boxes_in(const Piece& piece, Range range) const {
@@ -116,12 +130,12 @@ void RankPart::copy(const TakeElements& take) const {
         }
       }
     });
-  for (const OwnPiece& own : own_)
-    in_row(own.numbers, [&](Count first, Slice part) {
+  for (const DensePiece& piece : dense_)
+    in_row(piece.numbers, [&](Count first, Slice part) {
       memory.resize(static_cast<std::size_t>(part.bytes()));
       const Slice dense{memory.data(), part.count, part.dtype, &host_device()};
       part.device->copy(dense, part);
-      take(own.tensor, first, dense);
+      take(piece.tensor, first, dense);
     });
 }
 
@@ -228,6 +242,15 @@ void CheckpointReader::restore(const TrainingState& state, const WholeBoxes& who
       if (group.master.device) convert(group.values, group.master);
     });
     optimizer->set_steps(index_.optimizer_steps);
+  }
+  if (!state.matrices) return;
+  state.matrices->set_steps(index_.optimizer_steps);
+  for (const auto& [matrix, held, into] : state.matrices->states()) {
+    memory.resize(static_cast<std::size_t>(into.bytes()));
+    const Slice dense{memory.data(), into.count, into.dtype, &host_device()};
+    read(state.matrices->parameter(matrix).whole_name(), held.name,
+         {{0, held.rows}, {0, held.columns}}, dense);
+    into.device->copy(into, dense);
   }
 }
 

@@ -30,7 +30,8 @@ void in_blocks(const Box& box, Block block) {
 using TakeElements = std::function<void(std::size_t tensor, Count first, Slice values)>;
 
 // What one rank writes: the elements that it counts, divided evenly between replicas that hold the
-// same, so that all ranks together write each state of each element once; and what it alone has.
+// same, and in turn the states of matrices. All ranks together write each state of each element once; and
+// each what it alone has.
 class RankPart {
  public:
   // Of all sets of parameters. `whole` must outlive it.
@@ -50,17 +51,18 @@ class RankPart {
     std::vector<PlacedBox> boxes;
     std::vector<std::size_t> first_tensors;  // of the boxes
   };
-  std::vector<PlacedBox> boxes_in(const Piece& piece, Range range) const;
-
-  // Numbers of this rank alone, and their tensor.
-  struct OwnPiece {
+  // Numbers that are written as they lie, and their tensor: a state of a matrix that the rank owns, or what
+  // it alone has.
+  struct DensePiece {
     Slice numbers;
     std::size_t tensor;
   };
+  std::vector<PlacedBox> boxes_in(const Piece& piece, Range range) const;
+  void add_matrices(const TrainingState& state);
 
   const WholeBoxes& whole_;
   std::vector<Piece> pieces_;
-  std::vector<OwnPiece> own_;
+  std::vector<DensePiece> dense_;
   StoredFile file_;
 };
 

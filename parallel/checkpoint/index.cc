@@ -9,6 +9,7 @@
 
 #include "collectives/base/checksum.h"
 #include "models/gpt/weights.h"
+#include "models/optimizers/galore.h"
 #include "parallel/checkpoint/index_fields.h"
 #include "parallel/checkpoint/index_file.h"
 
@@ -21,17 +22,22 @@ namespace {
 
 constexpr const char* index_schema = "lockstep.checkpoint/1";
 
-// Every element of every parameter has each of its states once: the boxes fill the whole, and no two
-// overlap.
+// Every element of every parameter and of every matrix's states exists once: the boxes fill the whole,
+// and no two overlap.
 void check_complete(const CheckpointIndex& index) {
   std::map<std::pair<std::string, std::string_view>, std::vector<const StoredBox*>> boxes;
   for (const StoredFile& file : index.files)
     for (const StoredBox& stored : file.tensors)
       boxes[{stored.parameter, stored.state}].push_back(&stored);
-  for (const Parameter& parameter : trained_parameters(index.model, index.lora))
+  const std::vector<Parameter> list = trained_parameters(index.model, index.lora);
+  const MatrixBoxes matrices = matrix_boxes(index.settings(), list);
+  for (const Parameter& parameter : list)
     for (const std::string_view state : index.states) {
       const std::string& name = parameter.name;
-      const Count all = is_stored(index.optimizer, state, parameter) ? parameter.count : 0;
+      const auto of_matrix = matrices.find({name, state});
+      const Count all = is_stored(index.optimizer, state, parameter) ? parameter.count
+                        : of_matrix != matrices.end()                ? of_matrix->second.count()
+                                                                     : 0;
       const std::vector<const StoredBox*>& parts = boxes[{name, state}];
       std::vector<Box> each;
       Count count = 0;
@@ -72,6 +78,16 @@ std::span<const std::string_view> optimizer_states(const CheckpointIndex& index)
   return std::span(index.states).subspan(1);
 }
 
+// What states of matrices depend on.
+void read_projection(const json& optimizer, CheckpointIndex& index) {
+  if (matrix_state_names(index.optimizer).empty()) return;
+  const Count most = Galore::largest_rank(trained_parameters(index.model, {}));
+  index.projection.rank = static_cast<int>(whole_number(optimizer, "rank", 1, most));
+  index.projection.projection = text(optimizer, "projection");
+  if (std::ranges::count(Galore::projections(), index.projection.projection) == 0)
+    refuse(fmt::format("'projection' is {}", shown(optimizer["projection"])));
+}
+
 // The first checkpoints do not name the optimizer: there was one.
 void read_optimizer(const json& fields, CheckpointIndex& index) {
   const OptimizerSettings first;
@@ -93,6 +109,15 @@ void read_optimizer(const json& fields, CheckpointIndex& index) {
       refuse(fmt::format("the optimizer's state {}", shown(state)));
     index.states.push_back(*found);
   }
+  read_projection(optimizer, index);
+}
+
+ordered_json json_of_optimizer(const CheckpointIndex& index) {
+  ordered_json object = {{"name", index.optimizer}, {"states", optimizer_states(index)}};
+  if (matrix_state_names(index.optimizer).empty()) return object;
+  object["rank"] = index.projection.rank;
+  object["projection"] = index.projection.projection;
+  return object;
 }
 
 ordered_json json_of(const LoraConfig& lora, const std::string& frozen) {
@@ -139,7 +164,7 @@ ordered_json json_without_checksum(const CheckpointIndex& index) {
       {"schema", index_schema},
       {"step", index.step},
       {"optimizer_steps", index.optimizer_steps},
-      {"optimizer", {{"name", index.optimizer}, {"states", optimizer_states(index)}}},
+      {"optimizer", json_of_optimizer(index)},
       {"loss_scaler",
        {{"rule", index.loss_scaling},
         {"scale", index.scaler.scale},
@@ -202,8 +227,10 @@ CheckpointIndex index_from(ordered_json fields) {
   index.router_biases = read_biases(fields, index.model);
   read_adapters(fields, index);
   const WholeBoxes whole = whole_boxes(index.model, index.lora);
+  const MatrixBoxes matrices =
+      matrix_boxes(index.settings(), trained_parameters(index.model, index.lora));
   for (const auto& entry : field(fields, "files"))
-    index.files.push_back(file_from_json(entry, whole, index.states));
+    index.files.push_back(file_from_json(entry, whole, matrices, index.states));
   check_complete(index);
   if (fields.contains("branch")) index.branch = branch_from_json(fields["branch"]);
   index.checksum = hexadecimal(fields, "checksum");
@@ -211,24 +238,6 @@ CheckpointIndex index_from(ordered_json fields) {
 }
 
 }  // namespace
-
-std::vector<std::string_view> stored_states(const OptimizerSettings& settings) {
-  std::vector<std::string_view> states = states_of(settings);
-  states.insert(states.begin(), value_state);
-  return states;
-}
-
-std::vector<std::string_view> stored_states(const OptimizerSettings& settings,
-                                            const Parameter& parameter) {
-  std::vector<std::string_view> states = stored_states(settings);
-  std::erase_if(
-      states, [&](std::string_view state) { return !is_stored(settings.name, state, parameter); });
-  return states;
-}
-
-bool is_stored(std::string_view optimizer, std::string_view state, const Parameter& parameter) {
-  return state == value_state || keeps_state(optimizer, state, parameter);
-}
 
 std::int64_t CheckpointIndex::bytes() const {
   return std::accumulate(files.begin(), files.end(), std::int64_t{0},

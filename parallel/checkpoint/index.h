@@ -29,12 +29,20 @@ inline constexpr std::int64_t most_index_tensors = 300'000;
 inline constexpr std::string_view value_state = "value";
 // The state of a tensor that only the rank of its name has: see TrainingState::own. It is one row.
 inline constexpr std::string_view own_state = "own";
-// The names of all states that a checkpoint holds: values, and the optimizer's states; and of those that
-// it holds for the elements of one parameter.
+// The names of all states that a checkpoint holds: values, and the optimizer's states of elements and
+// of matrices; and of those that it holds for the elements of one parameter.
 std::vector<std::string_view> stored_states(const OptimizerSettings& settings);
 std::vector<std::string_view> stored_states(const OptimizerSettings& settings,
                                             const Parameter& parameter);
 bool is_stored(std::string_view optimizer, std::string_view state, const Parameter& parameter);
+
+// All elements of the states of whole matrices, by parameter and state.
+using MatrixBoxes = std::map<std::pair<std::string, std::string_view>, Box>;
+MatrixBoxes matrix_boxes(const OptimizerSettings& settings, std::span<const Parameter> list);
+// Which of so many writers writes the states of matrix `number` of a list.
+inline int writer_of_matrix(std::size_t number, int writers) {
+  return static_cast<int>(number % static_cast<std::size_t>(writers));
+}
 
 // A tensor in a file.
 struct StoredBox {
@@ -64,7 +72,7 @@ struct StoredFile {
 std::string file_name(int rank);
 // Throws Error (bad_input) for a state that is none of `states`.
 StoredFile file_from_json(const nlohmann::ordered_json& object, const WholeBoxes& whole,
-                          std::span<const std::string_view> states);
+                          const MatrixBoxes& matrices, std::span<const std::string_view> states);
 nlohmann::ordered_json json_of(const StoredFile& file);
 
 // Which sequences the next steps take. Random numbers are functions of the seed, the step, and a
@@ -84,6 +92,7 @@ struct CheckpointIndex {
   std::int64_t optimizer_steps = 0;  // without skipped ones
   std::string optimizer;
   std::vector<std::string_view> states;  // see stored_states()
+  ProjectionSettings projection = {};    // with states of matrices
   std::string loss_scaling;
   LossScaler::State scaler;
   DataPosition data;
@@ -99,6 +108,8 @@ struct CheckpointIndex {
   std::uint64_t checksum = 0;
   std::string identity = {};
 
+  // What its optimizer's states depend on.
+  OptimizerSettings settings() const { return {.name = optimizer, .galore = projection}; }
   std::int64_t bytes() const;
   // Whether ranks wrote what each alone has.
   bool has_own_state() const;

@@ -87,6 +87,12 @@ void require_same_training(const Training& training, const CheckpointIndex& inde
                       fmt::join(index.states, ", ")),
           "resume it with that optimizer; to start a different run from its weights: lockstep "
           "checkpoint export, then --init");
+  if (!matrix_state_names(index.optimizer).empty())
+    require(index.projection == optimizer_settings(plan.options).galore,
+            fmt::format("{} was written with --galore-rank {} --galore-projection {}", folder,
+                        index.projection.rank, index.projection.projection),
+            "resume it with these; to start a different run from its weights: lockstep checkpoint "
+            "export, then --init");
   const DataPosition here = data_position(training);
   const auto require_same = [&](bool is_same, std::string_view what) {
     require(

@@ -24,7 +24,7 @@ Range range_from(const json& object, const char* key, Range within) {
   return {first, ends[1].get<Count>() - first};
 }
 
-StoredBox box_from_json(const json& entry, const WholeBoxes& whole,
+StoredBox box_from_json(const json& entry, const WholeBoxes& whole, const MatrixBoxes& matrices,
                         std::span<const std::string_view> states) {
   constexpr Count most_own = Count{1} << 50;
   StoredBox stored{.parameter = text(entry, "parameter")};
@@ -44,6 +44,8 @@ StoredBox box_from_json(const json& entry, const WholeBoxes& whole,
   if (dtype != name_of(DType::f32) && dtype != name_of(DType::f64))
     refuse(fmt::format("the type {}", shown(entry["dtype"])));
   stored.dtype = dtype_from_name(dtype);
+  const auto of_matrix = matrices.find({stored.parameter, stored.state});
+  if (of_matrix != matrices.end()) all = of_matrix->second;
   stored.box = {range_from(entry, "rows", all.rows), range_from(entry, "columns", all.columns)};
   stored.checksum = hexadecimal(entry, "checksum");
   return stored;
@@ -73,7 +75,7 @@ ordered_json json_of(const StoredFile& file) {
   return object;
 }
 
-StoredFile file_from_json(const json& object, const WholeBoxes& whole,
+StoredFile file_from_json(const json& object, const WholeBoxes& whole, const MatrixBoxes& matrices,
                           std::span<const std::string_view> states) {
   StoredFile file{.name = text(object, "name"), .bytes = whole_number(object, "bytes", 1)};
   // Only names that Lockstep gives: another could lead out of the folder.
@@ -84,7 +86,7 @@ StoredFile file_from_json(const json& object, const WholeBoxes& whole,
     file.header_checksum = hexadecimal(object, "header_checksum");
   Count bytes = 0;
   for (const auto& entry : field(object, "tensors")) {
-    file.tensors.push_back(box_from_json(entry, whole, states));
+    file.tensors.push_back(box_from_json(entry, whole, matrices, states));
     bytes += file.tensors.back().bytes();
   }
   if (bytes != file.bytes)

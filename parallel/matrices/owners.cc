@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "models/ops/narrow_types.h"
+#include "parallel/checkpoint/copy.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/sharded/sharding.h"
 
@@ -149,24 +150,52 @@ bool has_whole_matrices(const Plan& plan, const Parameters& parameters) {
   });
 }
 
+namespace {
+
+// Elements of the states of matrices that a rank writes to checkpoints.
+Count written_states(const Plan& plan, int rank, const Parameters& parameters, ParameterSet set,
+                     const WholeMatrices::Rounds& rounds) {
+  const ReplicaGroup replicas = plan.replicas(rank, set);
+  const bool is_sharded = sharding_of(plan, set).has_value();
+  const int writers = is_sharded ? replicas.replicas : replicas.copies,
+            writer = is_sharded ? replicas.replica() : replicas.copy;
+  Count elements = 0;
+  for (const MatrixExchange::Round& round : rounds)
+    if (round.own && writer_of_matrix(*round.own, writers) == writer)
+      for (const MatrixState& state :
+           matrix_states_of(optimizer_settings(plan.options), parameters.list()[*round.own]))
+        elements += state.rows * state.columns;
+  return elements;
+}
+
+}  // namespace
+
 Terms matrix_terms(const Plan& plan, int rank, const Parameters& parameters, ParameterSet set,
                    bool computes_on_host) {
   Terms terms{.part = PlanPart::matrices};
   if (!has_whole_matrices(plan, parameters)) return terms;
   const MatrixOwners owners(plan, rank, set);
-  const WholeMatrices::Kept kept = WholeMatrices::kept_elements(parameters.list(), owners.rounds());
+  const OptimizerSettings settings = optimizer_settings(plan.options);
+  const WholeMatrices::Kept kept = WholeMatrices::kept_bytes(
+      settings, parameters.list(), owners.rounds(), statistics_type(plan.options.dtype));
   const Count element = element_bytes(statistics_type(plan.options.dtype));
   // A device accounts for its kernels' workspace and this one together.
   if (computes_on_host)
-    terms.hold(
-        {.use = MemoryUse::workspace, .bytes = kept.whole * element, .formula = "a whole matrix"});
+    terms.hold({.use = MemoryUse::workspace, .bytes = kept.whole, .formula = "a whole matrix"});
+  const std::string states = "states of its matrices * " + std::to_string(element);
+  if (kept.states > 0)
+    terms.hold({.use = MemoryUse::optimizer, .bytes = kept.states, .formula = states});
+  if (kept.states > 0 && copies_states(plan) && computes_on_host)
+    terms.hold({.use = MemoryUse::checkpoints,
+                .bytes = written_states(plan, rank, parameters, set, owners.rounds()) * element,
+                .formula = "written " + states});
   if (owners.ranks().size() == 1) return terms;
   const std::string formula = "2(G-1)/G * Psi_hidden/G * " + std::to_string(element);
   terms.send(matrices_label, owners.traffic(), element, formula);
   terms.bytes_formula = formula;
   terms.messages_formula = "2(G-1) * rounds of matrices";
   terms.hold({.use = MemoryUse::communication,
-              .bytes = (kept.pieces + owners.most_received()) * element,
+              .bytes = kept.pieces + owners.most_received() * element,
               .formula = "pieces of matrices"});
   return terms;
 }

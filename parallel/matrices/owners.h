@@ -9,8 +9,8 @@
 //   bytes held                     the directions of a round's pieces, those of an owned matrix, and
 //                                  what changes it: see models/optimizers/whole_matrices.h
 //
-// The states stay where the elements are, so checkpoints and the optimizer's memory do not depend on
-// owners. Liu et al., "Muon is scalable for LLM training", 2025, gather every matrix on every rank
+// States of elements stay where the elements are. Those of whole matrices are the owner's: the memory of
+// the optimizer then depends on owners, but no checkpoint does, which holds them whole. Liu et al., "Muon is scalable for LLM training", 2025, gather every matrix on every rank
 // instead: (G-1)/G * Psi_hidden * beta, and each rank computes all steps.
 #pragma once
 

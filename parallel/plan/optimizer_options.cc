@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "collectives/base/error.h"
+#include "models/gpt/weights.h"
+#include "models/optimizers/galore.h"
 #include "parallel/plan/make_plan.h"
 
 namespace lockstep {
@@ -9,6 +11,18 @@ namespace {
 
 constexpr Bounds not_negative{.least = 0};
 constexpr Bounds below_1{.least = 0, .below = 1};
+
+// Throws Error (bad_input) if a hidden matrix has no subspace of --galore-rank directions.
+void check_rank(const Plan& plan) {
+  const std::vector<Parameter> list = whole_parameters(plan.model);
+  const int rank = plan.options.galore_rank;
+  for (const Parameter& parameter : list)
+    require(!parameter.hidden.exist() || rank <= Galore::largest_rank(std::span(&parameter, 1)),
+            fmt::format("--galore-rank {} of {}, a matrix {} x {}", rank, parameter.name,
+                        parameter.hidden.rows, parameter.hidden.all_columns()),
+            fmt::format("the largest rank that all matrices of this model have is {}",
+                        Galore::largest_rank(list)));
+}
 
 }  // namespace
 
@@ -23,6 +37,7 @@ OptionGroup describe(OptimizerOptions& o) {
   };
   // The default twice: it has the most options.
   std::vector<std::string> drawn_optimizers = optimizer_names();
+  std::erase(drawn_optimizers, "galore");  // drawn last: see parallel/fuzz/draw.cc
   drawn_optimizers.push_back(OptimizerSettings{}.name);
   return {.title = "optimizer",
           .techniques = {},
@@ -83,7 +98,24 @@ OptionGroup describe(OptimizerOptions& o) {
                            .value = &o.muon_momentum,
                            .help = "decay of their mean of past gradients",
                            .bounds = below_1,
-                           .drawn = {"0.95", "0", "0.5"}})}};
+                           .drawn = {"0.95", "0", "0.5"}}),
+                      own({.flag = "galore-rank",
+                           .value = &o.galore_rank,
+                           .help = "directions of the subspace in which a hidden matrix steps",
+                           .bounds = Bounds{.least = 1}}),
+                      own({.flag = "galore-period",
+                           .value = &o.galore_period,
+                           .help = "steps until its subspace is computed anew",
+                           .bounds = Bounds{.least = 1}}),
+                      own({.flag = "galore-scale",
+                           .value = &o.galore_scale,
+                           .help = "factor of steps in subspaces",
+                           .bounds = not_negative}),
+                      own({.flag = "galore-projection",
+                           .value = &o.galore_projection,
+                           .help = "the sides of a matrix [out, in] that are projected: std, the "
+                                   "smaller one; reverse_std, the larger one; left, right, full",
+                           .choices = Galore::projections()})}};
 }
 
 void check_optimizer(const Plan& plan) {
@@ -101,7 +133,8 @@ void check_optimizer(const Plan& plan) {
                   flag, o.offload),
       "use --offload none, or --optimizer adamw or sgd");
   require(o.learning_rate > 0, fmt::format("{} with --lr 0", flag),
-          "--muon-lr rises and falls with --lr: use a small number");
+          "the rate of matrices rises and falls with --lr: use a small number");
+  if (o.optimizer == "galore") check_rank(plan);
 }
 
 }  // namespace lockstep

@@ -48,7 +48,10 @@ OptimizerSettings optimizer_settings(const TrainOptions& options) {
           .eps = options.eps,
           .momentum = options.momentum,
           .muon_momentum = options.muon_momentum,
-          .muon_rate = options.muon_learning_rate / options.learning_rate};
+          .muon_rate = options.muon_learning_rate / options.learning_rate,
+          .galore = {options.galore_rank, options.galore_projection},
+          .galore_period = options.galore_period,
+          .galore_scale = options.galore_scale};
 }
 
 std::string loss_scaling(const TrainOptions& options) {

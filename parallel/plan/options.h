@@ -61,6 +61,10 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.9;
   double muon_learning_rate = 0.02, muon_momentum = 0.95;
+  int galore_rank = OptimizerSettings{}.galore.rank;
+  int galore_period = OptimizerSettings{}.galore_period;
+  double galore_scale = OptimizerSettings{}.galore_scale;
+  std::string galore_projection = OptimizerSettings{}.galore.projection;
 };
 
 // Adapters of linear layers, which are trained instead of all weights: see lora_config.h.

@@ -9,6 +9,7 @@
 
 #include "models/data/dataset.h"
 #include "models/optimizers/optimizer.h"
+#include "models/optimizers/whole_matrices.h"
 #include "models/parameters.h"
 #include "parallel/plan/prediction.h"
 #include "parallel/plan/result.h"
@@ -27,6 +28,7 @@ struct TrainingState {
   std::vector<Optimizer*> optimizers;  // of disjoint elements; copies have the same states
   // Elements that several ranks of the layer split hold are counted by one of them.
   const Parameters* parameters = nullptr;
+  WholeMatrices* matrices = nullptr;  // the states of those that the rank owns
   int copies = 1, copy = 0;  // replicas with the same states, and this rank's index among them
   // What this rank alone keeps between steps, of f32 or f64: no other rank can give it back.
   struct Own {

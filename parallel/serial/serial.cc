@@ -67,7 +67,9 @@ class Serial final : public TrainingRank, public PassObserver {
   double loss_sum(const Batch& batch) override { return model_.loss_sum(batch); }
 
   std::vector<TrainingState> states() override {
-    return {{.optimizers = {optimizer_.get()}, .parameters = &model_.parameters()}};
+    return {{.optimizers = {optimizer_.get()},
+             .parameters = &model_.parameters(),
+             .matrices = &matrices_}};
   }
   void take_restored() override {
     if (plan_.trains_adapters()) FirstWeights(plan_).set(model_.frozen());

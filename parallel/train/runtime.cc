@@ -145,7 +145,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
 
   std::vector<TrainingState> states() override {
     std::vector<TrainingState> states;
-    for (Replicated& own : sets_) states.push_back(own.data->state());
+    for (Replicated& own : sets_) states.emplace_back(own.data->state()).matrices = &*own.matrices;
     // Frozen parameters have no state.
     std::erase_if(states, [](const TrainingState& state) { return state.optimizers.empty(); });
     return states;

@@ -69,6 +69,7 @@ COMMANDS = (
      "--checkpoint", "balanced", "--json", "experts.json"),
     ("train", "fsdp", "--ranks", "2", "--global-batch", "2", *STEPS, "--lora", "2", "--lora-alpha", "3", "--lora-targets", "c_attn,c_fc", "--rslora",
      "--lora-plus", "2", "--checkpoint", "adapted", "--json", "adapters.json"),
+    ("train", "zero", "--ranks", "2", "--global-batch", "2", *STEPS, "--optimizer", "galore", "--checkpoint", "projected", "--json", "projected.json"),
     ("train", "ps", "--ranks", "3", "--global-batch", "4", *STEPS, "--mode", "asp", "--json", "asp.json"),
     ("train", "ring-attention", "--ranks", "2", "--global-batch", "2", *STEPS, "--layout", "balanced", "--documents", "--json", "ring.json"),
     ("train", "ddp", "--ranks", "3", "--global-batch", "3", *STEPS, "--timeout", "1", "--fault", "rank=1,op=2,kind=hang", 4),

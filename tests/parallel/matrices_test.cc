@@ -9,6 +9,7 @@
 #include <set>
 
 #include "models/gpt/weights.h"
+#include "parallel/predict/predict.h"
 #include "parallel/rank/rank_model.h"
 #include "tests/parallel/checkpoint_runs.h"
 
@@ -139,6 +140,153 @@ TEST(MatrixOwners, RefusePlansThatCutMatricesAndStates) {
   TrainOptions still = test::few_steps("serial");
   still.learning_rate = 0;
   EXPECT_THAT(refused(still, 1), HasSubstr("--optimizer muon with --lr 0"));
+}
+
+TrainOptions with_galore(TrainOptions options) {
+  options.optimizer = "galore";
+  options.galore_rank = 4;
+  options.galore_period = 3;
+  options.learning_rate = 0.01;
+  return options;
+}
+
+// All owners together keep the states of all matrices, and each as much as is predicted.
+TEST(MatrixStates, AreTheOwners) {
+  const Case all[] = {{"ddp", 2, with_galore(test::few_steps("ddp"))},
+                      {"zero", 3, with_galore(test::few_steps("zero"))},
+                      {"fsdp", 4, with_galore(test::few_steps("fsdp"))},
+                      {"tp", 2, with_galore(test::few_steps("tp"))}};
+  for (const Case& one : all) {
+    SCOPED_TRACE(one.name);
+    const TrainResult result = test::run(one.ranks, one.options);
+    EXPECT_TRUE(theory_holds(result));
+    const std::vector<Parameter> list = whole_parameters(gpt_config(one.options.model));
+    const OptimizerSettings settings = optimizer_settings(one.options);
+    Count of_matrices = 0, of_rest = 0;
+    for (const Parameter& parameter : list) {
+      if (!parameter.hidden.exist()) of_rest += 2 * parameter.count;
+      for (const MatrixState& state : matrix_states_of(settings, parameter))
+        of_matrices += state.rows * state.columns;
+    }
+    Count held = 0;
+    for (const RankRecord& rank : result.ranks) held += rank.peak_bytes.at("optimizer");
+    if (one.name == "ddp") {
+      EXPECT_EQ(held, 2 * 8 * (of_matrices + of_rest));
+    } else if (one.name != "tp") {
+      EXPECT_EQ(held, 8 * (of_matrices + of_rest));
+    } else {
+      EXPECT_GT(held, 8 * (of_matrices + of_rest));  // norms and some biases are on both ranks
+      EXPECT_LT(held, 8 * (of_matrices + 2 * of_rest));
+    }
+  }
+}
+
+// The table of closed forms, as `lockstep plan` predicts it: nano at rank 32, small at rank 64, in f32.
+TEST(MatrixStates, AreAsSmallAsPlansSay) {
+  struct Row {
+    const char* model;
+    int rank;
+    const char* projection;
+    Count numbers;
+  };
+  for (const Row& row :
+       {Row{"nano", 32, "std", 458'752}, Row{"nano", 32, "reverse_std", 327'680},
+        Row{"small", 64, "std", 4'128'768}, Row{"small", 64, "reverse_std", 2'949'120}}) {
+    TrainOptions options;
+    options.technique = "serial";
+    options.model = row.model;
+    options.optimizer = "galore";
+    options.galore_rank = row.rank;
+    options.galore_projection = row.projection;
+    Count of_rest = 0;
+    for (const Parameter& parameter : whole_parameters(gpt_config(row.model)))
+      if (!parameter.hidden.exist()) of_rest += 2 * parameter.count;
+    const auto optimizer =
+        predict(plan_of(options, 1), 0).peak_bytes[static_cast<std::size_t>(MemoryUse::optimizer)];
+    ASSERT_TRUE(optimizer);
+    EXPECT_EQ(optimizer->value, 4 * (row.numbers + of_rest)) << row.model << row.projection;
+  }
+}
+
+// A step and what came before it, in the middle of a period: with the same bits under the same plan.
+TEST(MatrixStates, ResumeWithTheSameBits) {
+  const test::Folder folder;
+  const Case all[] = {{"serial", 1, with_galore(test::few_steps("serial"))},
+                      {"ddp", 3, with_galore(test::few_steps("ddp"))},
+                      {"fsdp", 4, with_galore(test::few_steps("fsdp"))},
+                      {"hsdp", 4, with_galore(test::few_steps("fsdp"))},
+                      {"mesh", 8, with_galore(test::mesh(2, 2, 2))}};
+  for (Case one : all) {
+    SCOPED_TRACE(one.name);
+    if (one.name == "hsdp") one.options.replicas = 2;
+    TrainResult whole, resumed;
+    const std::vector<double> expected =
+        test::trained_weights(one, folder.file(one.name + ".safetensors"), whole);
+    for (const bool copies : {false, true}) {
+      one.options.checkpoint_async = copies;
+      const std::string saved = folder.file(fmt::format("{}-{}", one.name, copies));
+      EXPECT_TRUE(theory_holds(test::save(one, saved)));
+      one.options.resume = saved + "/step-00000002";
+      EXPECT_EQ(test::trained_weights(one, folder.file("resumed.safetensors"), resumed), expected);
+      one.options.resume.clear();
+    }
+  }
+}
+
+TEST(MatrixStates, OfOtherSubspacesAreRefused) {
+  const test::Folder folder;
+  Case one{"fsdp", 2, with_galore(test::few_steps("fsdp"))};
+  test::save(one, folder.file("saved"));
+  one.options.resume = folder.file("saved") + "/step-00000002";
+  TrainOptions rank = one.options, projection = one.options;
+  rank.galore_rank = 5;
+  projection.galore_projection = "left";
+  for (const TrainOptions& other : {rank, projection})
+    EXPECT_THAT(test::refusal(2, other),
+                HasSubstr("was written with --galore-rank 4 --galore-projection std"));
+}
+
+TEST(MatrixStates, NeedARankThatAllMatricesHave) {
+  TrainOptions options = with_galore(test::few_steps("serial"));
+  const int largest = gpt_config(options.model).width;
+  options.galore_rank = largest + 1;
+  EXPECT_THAT(test::refusal(1, options),
+              testing::AllOf(HasSubstr(fmt::format("--galore-rank {} of h.0.", largest + 1)),
+                             HasSubstr("a matrix ")));
+  options.galore_rank = 0;
+  EXPECT_THAT(test::refusal(1, options), HasSubstr("--galore-rank"));
+  options = with_galore(test::few_steps("serial"));
+  options.galore_projection = "up";
+  EXPECT_THAT(test::refusal(1, options), HasSubstr("--galore-projection"));
+  options = with_galore(test::few_steps("serial"));
+  options.galore_period = 0;
+  EXPECT_THAT(test::refusal(1, options), HasSubstr("--galore-period"));
+  options = with_galore(test::few_steps("ps"));
+  EXPECT_THAT(test::refusal(2, options), HasSubstr("parameter servers, which cut them"));
+  // Routers have as many columns as there are experts.
+  options = with_galore(test::run_with_experts("serial"));
+  options.galore_rank = 16;
+  EXPECT_THAT(test::refusal(1, options), HasSubstr("router"));
+}
+
+// Experts on several ranks, and a narrow type with masters.
+TEST(MatrixStates, OfExpertsEqualOneRank) {
+  const test::Folder folder;
+  TrainOptions options = with_galore(test::run_with_experts("serial"));
+  options.galore_rank = 2;
+  TrainResult serial;
+  const std::vector<double> expected =
+      test::trained_weights({"serial", 1, options}, folder.file("a.safetensors"), serial);
+  options.technique = "moe";
+  options.expert_ranks = 2;
+  test::expect_equals_serial({"moe", 4, options}, serial, expected, folder.file("b.safetensors"));
+}
+
+TEST(MatrixStates, TrainInSixteenBits) {
+  TrainOptions options = with_galore(test::few_steps("zero", DType::bf16));
+  const TrainResult result = test::run(2, options);
+  EXPECT_TRUE(theory_holds(result));
+  EXPECT_LT(result.steps.back().loss, result.steps.front().loss);
 }
 
 }  // namespace

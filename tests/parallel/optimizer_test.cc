@@ -40,6 +40,17 @@ OptimizerOptions muon() {
   return options;
 }
 
+// Its subspaces change in the middle of a run, and a checkpoint of step 2 is inside of a period.
+OptimizerOptions galore(const std::string& projection) {
+  OptimizerOptions options;
+  options.optimizer = "galore";
+  options.galore_rank = 4;
+  options.galore_period = 3;
+  options.galore_projection = projection;
+  options.learning_rate = 0.01;
+  return options;
+}
+
 struct OptimizerCase {
   std::string name;
   OptimizerOptions options;
@@ -62,7 +73,12 @@ INSTANTIATE_TEST_SUITE_P(
     , OtherOptimizer,
     testing::Values(OptimizerCase{"sgd", sgd(0.9), 11, [](auto& o) { o.momentum = 0.5; }},
                     OptimizerCase{"plain_sgd", sgd(0), 11, [](auto& o) { o.momentum = 0.5; }},
-                    OptimizerCase{"muon", muon(), 8, [](auto& o) { o.muon_momentum = 0.5; }}),
+                    OptimizerCase{"muon", muon(), 8, [](auto& o) { o.muon_momentum = 0.5; }},
+                    OptimizerCase{"galore", galore("std"), 8, [](auto& o) { o.galore_period = 2; }},
+                    OptimizerCase{"galore_reverse", galore("reverse_std"), 8,
+                                  [](auto& o) { o.galore_rank = 3; }},
+                    OptimizerCase{"galore_full", galore("full"), 8,
+                                  [](auto& o) { o.galore_scale = 0.5; }}),
     [](const auto& test_info) { return test_info.param.name; });
 
 TEST_P(OtherOptimizer, EqualsOneRankUnderEveryPlan) {
