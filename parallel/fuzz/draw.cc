@@ -7,6 +7,7 @@
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "models/optimizers/galore.h"
 #include "parallel/fuzz/draw.h"
 
 namespace lockstep {
@@ -144,51 +145,6 @@ void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
 
 }  // namespace
 
-bool is_stable(const FuzzCase& fuzz_case) {
-  Count narrowest = element_bytes(fuzz_case.last().options.dtype);
-  for (const FuzzPlan& plan : fuzz_case.plans)
-    if (plan.options.reduce_dtype)
-      narrowest = std::min(narrowest, element_bytes(*plan.options.reduce_dtype));
-  // Orthogonal steps magnify what is small in a gradient, and with it what is rounded.
-  if (needs_whole_matrices(fuzz_case.last().options.optimizer) && narrowest < 8) return false;
-  // What begins as zero is all steps, and these are as inexact as gradients.
-  const TrainOptions& last = fuzz_case.last().options;
-  if (last.lora_rank > 0 && last.lora_init.empty() && narrowest < 8) return false;
-  const GptConfig& model = fuzz_case.model;
-  switch (narrowest) {
-    case 8:
-      // Routers and experts multiply them, too.
-      return model.width >= (model.experts.exist() && model.layers > 4 ? 8 : 4);
-    case 4:
-      return model.width >= 8 && model.layers <= 5;
-    default:
-      return model.width >= 16 && model.layers <= 2;
-  }
-}
-
-bool drops_by_rank(const FuzzPlan& plan) {
-  return plan.options.dropout.value_or(0) > 0 && plan.options.dropout_streams == "megatron";
-}
-
-void take_training(TrainOptions& into, const TrainOptions& from) {
-  static_cast<InputOptions&>(into) = from;
-  static_cast<PrecisionOptions&>(into) = from;
-  static_cast<RegularizationOptions&>(into) = from;
-  static_cast<OptimizerOptions&>(into) = from;
-  static_cast<LoraOptions&>(into) = from;
-  const ExpertOptions own = into;
-  static_cast<ExpertOptions&>(into) = from;
-  into.expert_ranks = own.expert_ranks;
-  into.expert_tensor_ranks = own.expert_tensor_ranks;
-  into.token_dispatcher = own.token_dispatcher;
-  into.router_weights = own.router_weights;
-  into.shared_expert_overlap = own.shared_expert_overlap;
-  into.overlap_pairs = own.overlap_pairs;
-  into.global_batch = from.global_batch;
-  into.sequence_length = from.sequence_length;
-  into.validation_fraction = from.validation_fraction;
-}
-
 // Every second plan whose schedule has pairs overlaps them. Draws from a copy, so that what is drawn next
 // does not depend on it.
 void draw_pairs(Random random, FuzzPlan& plan, const GptConfig& model) {
@@ -196,6 +152,24 @@ void draw_pairs(Random random, FuzzPlan& plan, const GptConfig& model) {
   FuzzPlan overlapped = plan;
   overlapped.options.overlap_pairs = true;
   if (is_plan(overlapped, model)) plan = overlapped;
+}
+
+// Every third case of AdamW that may becomes one of GaLore. Draws from a copy, like draw_pairs().
+void draw_galore(Random random, FuzzCase& drawn) {
+  if (drawn.last().options.optimizer != OptimizerSettings{}.name || random() % 3 != 0) return;
+  FuzzCase other = drawn;
+  OptimizerOptions& o = other.last().options;
+  o.optimizer = "galore";
+  o.galore_rank = one_of(random, {1, 2, 3, 4});
+  o.galore_period = one_of(random, {1, 2, 3});
+  o.galore_scale = one_of(random, {0.25, 1.0});
+  const std::vector<std::string> projections = Galore::projections();
+  o.galore_projection = projections[random() % projections.size()];
+  for (FuzzPlan& plan : other.plans) static_cast<OptimizerOptions&>(plan.options) = o;
+  if (is_stable(other) && std::ranges::all_of(other.plans, [&](const FuzzPlan& plan) {
+        return is_plan(plan, other.model);
+      }))
+    drawn = std::move(other);
 }
 
 void chain(FuzzCase& fuzz_case) {
@@ -245,6 +219,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     draw_pairs(random, drawn.last(), drawn.model);
     // Few plans have a 16-bit type, and thus a loss scale that a checkpoint keeps.
     if (random() % 3 == 0 || o.dtype == DType::f16) draw_before(random, drawn, limits);
+    draw_galore(random, drawn);
     chain(drawn);
     draw_adapters(random, drawn);
     return drawn;
