@@ -87,7 +87,7 @@ def _sort_in(results, path, data):
         run = TrainRun(path, data)
         if not run.steps("loss") or not data["ranks"]:
             raise BadInput(f"{path} holds no step; train at least one")
-        run.name, run.data["environment"]["commit"], data["theory"], data["validation"], run.same_training(run)
+        run.name, run.optimizer, run.data["environment"]["commit"], data["theory"], data["validation"], run.same_training(run)
         results.trainings.append(run)
     elif schema == "lockstep.bench/1":
         forms.check_benchmark(data)

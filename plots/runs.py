@@ -5,8 +5,11 @@ import statistics
 from dataclasses import dataclass
 
 # Two training runs with the same values of these have the same losses, except for rounding.
-SAME_TRAINING = ("model", "init", "data", "order", "seed", "global_batch", "sequence_length", "lr", "warmup_steps",
-                 "min_lr", "weight_decay", "grad_clip", "beta1", "beta2", "eps", "steps", "dtype")
+SAME_WORK = ("model", "init", "data", "order", "seed", "global_batch", "sequence_length", "steps", "dtype")
+SAME_STEPS = ("lr", "warmup_steps", "min_lr", "weight_decay", "grad_clip")
+# And with the same options of the optimizer, as far as it has them.
+OF_OPTIMIZER = ("optimizer", "beta1", "beta2", "eps", "momentum", "muon_lr", "muon_momentum", "galore_rank", "galore_period",
+                "galore_scale", "galore_projection")
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,24 @@ class TrainRun:
         """For the median step: the first steps also warm up."""
         return statistics.median(self.steps("tokens_per_second"))
 
-    def same_training(self, other):
-        """Whether both do the same training on the same text. The entropy shows whether the text has changed."""
+    @property
+    def optimizer(self):
+        """Its name, and what decides how much it keeps: "galore, rank 16"."""
+        name = self.config.get("optimizer", "adamw")
+        if name == "galore":
+            projection = self.config["galore_projection"]
+            return f"galore, rank {self.config['galore_rank']}" + (f", {projection}" if projection != "std" else "")
+        return "sgd without momentum" if name == "sgd" and self.config["momentum"] == 0 else name
+
+    def same_work(self, other):
+        """Whether both train the same model on the same text. The entropy shows whether the text has changed."""
         return (self.data["unigram_entropy"] == other.data["unigram_entropy"] and
-                all(self.config[key] == other.config[key] for key in SAME_TRAINING))
+                all(self.config[key] == other.config[key] for key in SAME_WORK))
+
+    def same_training(self, other):
+        """Whether both also take the same steps."""
+        return (self.same_work(other) and all(self.config[key] == other.config[key] for key in SAME_STEPS) and
+                all(self.config.get(key) == other.config.get(key) for key in OF_OPTIMIZER))
 
 
 @dataclass(frozen=True)
