@@ -21,6 +21,7 @@ import local_steps
 import loss
 import matrix
 import memory
+import optimizers
 import pairs
 import pipeline
 import prefetch
@@ -38,7 +39,7 @@ from chart import save
 from forms import printable
 from results import BadInput, read
 
-KINDS = {module.__name__: module for module in (loss, local_steps, progress, speed, traffic, memory, bubble, bandwidth, fit, scaling,
+KINDS = {module.__name__: module for module in (loss, local_steps, progress, optimizers, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
                                                 ring, contributions, history, pairs, search, experts, dispatch, exchange)}
 FORMATS = (".svg", ".png", ".pdf")

@@ -18,6 +18,7 @@ import bandwidth
 import experts
 import loss
 import memory
+import optimizers
 import report
 import results
 import speed
@@ -146,6 +147,24 @@ class Plots(unittest.TestCase):
         bars = [container.patches[0] for container in chart.figure.axes[0].containers]
         self.assertEqual([bar.get_width() for bar in bars], [peaks[use] for use in memory.USES])
         self.assertEqual(bars[3].get_x(), peaks["parameters"] + peaks["gradients"] + peaks["optimizer"])
+
+    def test_optimizers_are_compared_and_are_not_one_training(self):
+        kinds = {"adamw": "adamw", "sgd": "sgd", "muon": "muon", "galore": "galore, rank 3, full"}
+        for kind in kinds:
+            own = ["--galore-rank", "3", "--galore-projection", "full"] if kind == "galore" else []
+            self.run_program("train", "serial", *TRAIN, "--optimizer", kind, *own, "--json", f"{kind}.json")
+        read = results.read([self.folder / f"{kind}.json" for kind in kinds])
+        (chart,) = optimizers.charts(read)
+        losses, memories = chart.figure.axes
+        drawn = {line.get_label(): list(line.get_ydata()) for line in losses.lines}
+        for run, name in zip(read.trainings, kinds.values()):
+            self.assertEqual(drawn[name], run.steps("loss"))
+        self.assertEqual([label.get_text() for label in memories.get_yticklabels()], list(kinds.values()))
+        for use, bars in zip(optimizers.OF_OPTIMIZERS, memories.containers):
+            self.assertEqual([bar.get_width() for bar in bars], [run.data["ranks"][0]["peak_bytes"][use] for run in read.trainings])
+        self.assertEqual([len(one.rows) for one in loss.charts(read)], [1] * len(kinds))
+        # One optimizer is no comparison.
+        self.assertEqual(optimizers.charts(self.results), [])
 
     def test_bandwidth_is_drawn_as_measured(self):
         (chart,) = bandwidth.charts(self.results)
