@@ -216,13 +216,10 @@ void Checkpoints::after_step(int steps_taken) {
   }
   if (!is_due) return;
   begin(steps_taken);
-  if (!unfinished_->thread.joinable() || is_last) {
-    if (unfinished_->thread.joinable()) unfinished_->thread.join();
-    unfinished_->blocked_seconds = seconds_since(began);
-    commit();
-  } else {
-    unfinished_->blocked_seconds = seconds_since(began);
-  }
+  const bool is_written = !unfinished_->thread.joinable();
+  if (is_last && !is_written) unfinished_->thread.join();
+  unfinished_->blocked_seconds = seconds_since(began);
+  if (is_written || is_last) commit();
 }
 
 void Checkpoints::begin(int steps_taken) {

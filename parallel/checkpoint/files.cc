@@ -45,10 +45,6 @@ std::string_view bytes_of(Slice on_host) {
   return {reinterpret_cast<const char*>(on_host.data), static_cast<std::size_t>(on_host.bytes())};
 }
 
-}  // namespace
-
-namespace {
-
 // The parameter to which an element of a flat buffer belongs.
 const Parameter& parameter_at(std::span<const Parameter> list, Count element) {
   return *std::prev(std::ranges::upper_bound(list, element, {}, &Parameter::offset));

@@ -78,6 +78,8 @@ constexpr NamedKind named_kinds[] = {
      }},
     {"adapters that have begun to learn",
      [](const FuzzCase& c, const CaseCheck&) { return !c.last().options.lora_init.empty(); }},
+    {"subspaces of matrices",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.optimizer == "galore"; }},
     {"parameter server",
      [](const FuzzCase& c, const CaseCheck&) {
        return technique(c.last().options.technique).has_servers;
