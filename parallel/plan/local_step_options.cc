@@ -72,6 +72,11 @@ void check_local_steps(const Plan& plan) {
          "all ranks would have to agree on overflows in every step: use none");
   refuse(o.checkpoint_async, "with --checkpoint-async",
          "its copy does not hold what each rank alone has: write checkpoints without it");
+  const MatrixRuleEntry* const rule = matrix_rule(o.optimizer);
+  refuse(rule && rule->states && !(o.checkpoint.empty() && o.resume.empty()),
+         fmt::format("with --optimizer {} and checkpoints", o.optimizer),
+         "they hold the states of a matrix once, and those of replicas differ: train without "
+         "checkpoints, or use muon");
   refuse(o.outer_fragments > steps, fmt::format("with --outer-fragments {}", o.outer_fragments),
          "each is exchanged after another step: use at most as many as steps");
   refuse(o.outer_fragments > 1 && plan.splits_model(),
