@@ -23,6 +23,7 @@ Range TwoPhaseChunks::operator[](int rank) const {
 
 namespace {
 
+// lab: two_phase
 template <typename T>
 class TwoPhase final : public CompressedSum {
  public:
@@ -54,11 +55,15 @@ class TwoPhase final : public CompressedSum {
     // Without data, only messages travel.
     const bool has_data = device_.stores();
     if (has_data) encode_chunks(chunks, bytes, number, gradients, sent);
+    // lab: solution
     all_to_all(comm, received, sent);
+    // lab: given
     if (has_data) add_chunks(comm, chunks, bytes, received, feedback_[number], sent);
+    // lab: solution
     all_gather(comm, sent);
     for (int from = 0; has_data && from < comm.size(); ++from)
       codec_->decode(sent.data + from * bytes, numbers_of(gradients, chunks[from]));
+    // lab: given
     comm.announce(Operation::all_reduce, gradients, gradients);
   }
 
@@ -93,7 +98,9 @@ class TwoPhase final : public CompressedSum {
     for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
   }
   static void keep_difference(std::span<T> kept, std::span<const T> x, std::span<const T> decoded) {
+    // lab: solution
     for (std::size_t i = 0; i < x.size(); ++i) kept[i] = x[i] - decoded[i];
+    // lab: given
   }
 
   static std::span<T> numbers_of(Slice slice, Range range) {
@@ -105,6 +112,7 @@ class TwoPhase final : public CompressedSum {
                      Slice sent) {
     const Slice kept = this->kept(number).own;
     const std::span<T> all = host_span<T>(gradients);
+    // lab: solution
     if (has_feedback_) add(all, host_span<T>(kept));
     const double scale = codec_->scale(all);
     for (int to = 0; to * bytes < sent.count; ++to) {
@@ -115,6 +123,7 @@ class TwoPhase final : public CompressedSum {
       codec_->decode(sent.data + to * bytes, decoded);
       keep_difference(numbers_of(kept, chunks[to]), chunk, decoded);
     }
+    // lab: given
   }
 
   // Adds up this rank's chunk of all ranks in their order, and encodes the sum to its place.
@@ -122,6 +131,7 @@ class TwoPhase final : public CompressedSum {
                   Slice received, Feedback& feedback, Slice encoded) {
     const Count count = chunks[comm.rank()].count;
     const std::span<T> sum = view(sum_, count), decoded = view(decoded_, count);
+    // lab: solution
     codec_->decode(received.data, sum);
     for (int from = 1; from < comm.size(); ++from) {
       codec_->decode(received.data + from * bytes, decoded);
@@ -133,6 +143,7 @@ class TwoPhase final : public CompressedSum {
     if (!has_feedback_) return;
     codec_->decode(place, decoded);
     keep_difference(view(feedback.chunk, count), sum, decoded);
+    // lab: given
   }
 
   std::unique_ptr<Codec<T>> codec_;
@@ -141,6 +152,7 @@ class TwoPhase final : public CompressedSum {
   std::vector<Feedback> feedback_;  // by bucket
   Memory sent_, received_, sum_, decoded_;
 };
+// lab: end
 
 }  // namespace
 
