@@ -7,7 +7,8 @@
 namespace lockstep {
 
 void OwnTimes::add(double seconds, double exposed, double late) {
-  const double waited = std::max(0.0, exposed - late), own = seconds - waited;
+  // A step that is all waiting is rounded to a little less than its parts.
+  const double waited = std::max(0.0, exposed - late), own = std::max(0.0, seconds - waited);
   busy_ += seconds - exposed;
   if (steps_++ == 0) {
     first_own_ = own, first_waited_ = waited;

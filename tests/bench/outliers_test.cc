@@ -156,6 +156,14 @@ TEST(OwnTimes, AreStepsWithoutWaiting) {
 }
 
 // Batches are merged as they become many.
+// In virtual time a step may be all waiting, and its parts are rounded.
+TEST(OwnTimes, AreNeverBelowZero) {
+  OwnTimes times;
+  for (int step = 0; step < 3; ++step) times.add(0.3, 0.1 + 0.2, 0);
+  EXPECT_EQ(times.mean().seconds, 0);
+  EXPECT_EQ(times.mean().first, 0);
+}
+
 TEST(OwnTimes, OfManyStepsHaveTheMeanOfAllAndTheErrorOfBatches) {
   OwnTimes even, rising;
   for (int step = 0; step < 1001; ++step) {
