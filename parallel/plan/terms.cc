@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -71,7 +72,8 @@ void Terms::send(std::string label, const Traffic& t, Count element_bytes, std::
 }
 
 Prediction sum_of_terms(std::vector<Terms> parts) {
-  std::ranges::sort(parts, {}, &Terms::part);  // for the formulas; numbers add up in any order
+  // For the formulas; numbers add up in any order.
+  std::ranges::sort(parts, {}, [](const Terms& terms) { return std::pair(terms.part, terms.set); });
   Prediction sum;
   for (const Terms& terms : parts) {
     add_traffic(sum, terms);

@@ -64,6 +64,8 @@ struct Terms {
   };
 
   PlanPart part;
+  int set =
+      0;  // of parts that are given for each set of parameters: its place among the rank's sets
   std::vector<Sent> traffic = {};
   bool has_unknown_traffic = false;                       // then nobody knows the total either
   std::string bytes_formula = {}, messages_formula = {};  // of its traffic

@@ -56,7 +56,11 @@ class RankTerms {
                               activations(),
                               workspace_terms(plan_, rank_, environment_),
                               kept_inputs_terms(plan_, rank_, on_host)};
-    for (const ParameterTerms& set : sets_) std::ranges::copy(set.all(), std::back_inserter(all));
+    for (std::size_t set = 0; set < sets_.size(); ++set)
+      for (Terms& terms : sets_[set].all()) {
+        terms.set = static_cast<int>(set);
+        all.push_back(std::move(terms));
+      }
     return all;
   }
 
