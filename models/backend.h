@@ -276,7 +276,7 @@ class Backend {
   // out = a x + b y for operands of one type, f32 or f64. out may be x or y; y may be empty.
   virtual void axpby(const Matrix& out, double a, const Matrix& x, double b, const Matrix& y) = 0;
   // The first singular vectors of a dense matrix `of`, f32 or f64: left[rows, rank] and right[rank,
-  // columns], dense, of which one may be empty. As models/ops/singular_vectors.h says, which also says
+  // columns], dense; one of the two may be empty. As models/ops/singular_vectors.h says, which also says
   // how many f64 numbers of scratch it needs. Waits for a device, which copies to the host.
   virtual void singular_vectors(const Matrix& of, const Matrix& left, const Matrix& right,
                                 Slice scratch) = 0;

@@ -52,7 +52,7 @@ struct AdapterColumns {
   std::vector<Region::Columns> a, b;
 };
 
-// Of a layer whose columns ranks along tp divide, of which this one has `own`; or whose rows.
+// For a layer whose columns, or whose rows, ranks along tp divide: this rank has `own`.
 AdapterColumns column_adapter(const Parameters& parameters, Count in,
                               const std::vector<Region::Columns>& own);
 AdapterColumns row_adapter(const Parameters& parameters, Range own, Count out);

@@ -28,7 +28,7 @@ struct Projected {
 
   Count small_rows() const { return inputs ? rank : rows; }
   Count small_columns() const { return outputs ? rank : columns; }
-  // Elements of R, and of a matrix of which one of two sides is projected.
+  // Elements of R, and of a matrix that has one of its two sides projected so far.
   Count small() const { return small_rows() * small_columns(); }
   Count half() const { return inputs && outputs ? rows * rank : 0; }
 
