@@ -8,6 +8,7 @@
 
 #include "bench/results/measure.h"
 #include "collectives/base/error.h"
+#include "collectives/base/limits.h"
 #include "collectives/transport/launch/launch.h"
 #include "models/ops/device_backend.h"
 #include "models/random.h"
@@ -35,7 +36,7 @@ class SummedGradients {
           static_cast<float>(random_normal(1, context.world.rank(), static_cast<Count>(i)));
   }
 
-  // Sums them once, and returns the seconds of the slowest rank.
+  // Sums them once, and returns the seconds that this rank takes.
   double sum() {
     replicas_->begin();
     if (!random_.empty()) {
@@ -180,10 +181,15 @@ ExchangeLine measure_line(const ExchangeBenchOptions& options, const std::string
   ExchangeLine line{.method = method, .plan = plan_of_exchange(options, method, ranks)};
   const double bytes =
       static_cast<double>(line.plan.model.parameter_count() * element_bytes(options.train.dtype));
-  if (!options.encoding_rate)
+  if (!options.encoding_rate) {
+    // Values, gradients and a copy of them, AdamW's states, what methods keep, and encoded numbers.
+    constexpr int numbers_kept = 8;
+    require_memory(numbers_kept * ranks * bytes, fmt::format("{} on {} ranks", method, ranks),
+                   "use --encoding-rate, which measures nothing, or a smaller --model");
     line.processor_seconds = processor_seconds(line.plan, options.repetitions);
-  else if (method != "none")
+  } else if (method != "none") {
     line.processor_seconds = bytes / *options.encoding_rate;
+  }
   for (const std::string& text : options.links) {
     const LinkModel links = parse_links(text);
     ExchangePoint& point = points.emplace_back(

@@ -37,7 +37,7 @@ double product(const std::vector<float>& x, const std::vector<float>& y) {
   return sum;
 }
 
-// Of the distance from `exact` to the closest multiple of `x`, over the norm of `exact`.
+// The distance from `exact` to the closest multiple of `x`, over the norm of `exact`.
 double error_of(const std::vector<float>& x, const std::vector<float>& exact) {
   const double cosine = product(x, exact) / std::sqrt(product(x, x) * product(exact, exact));
   return std::sqrt(std::max(0.0, 1 - cosine * cosine));

@@ -1,4 +1,4 @@
-// Which states a checkpoint holds, and of which elements.
+// Which states a checkpoint holds, and for which elements.
 #include <algorithm>
 #include <iterator>
 

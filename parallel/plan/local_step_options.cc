@@ -81,11 +81,11 @@ void check_local_steps(const Plan& plan) {
          "each is exchanged after another step: use at most as many as steps");
   refuse(o.outer_fragments > 1 && plan.splits_model(),
          fmt::format("with --outer-fragments {} and models on several ranks", o.outer_fragments),
-         "parameters of which these ranks have copies would be exchanged at different times: use "
+         "parameters that several of these ranks hold would be exchanged at different times: use "
          "one fragment");
   refuse(plan.compresses_gradients() && plan.splits_model(),
          fmt::format("with --exchange {} and models on several ranks", o.exchange),
-         "parameters of which these ranks have copies would be rounded with others, and drift "
+         "parameters that several of these ranks hold would be rounded with others, and drift "
          "apart: use --exchange bf16");
   refuse(o.outer_delay > steps / o.outer_fragments,
          fmt::format("with --outer-fragments {} and --outer-delay {}", o.outer_fragments,

@@ -60,7 +60,7 @@ inline Dense random_matrix(Count rows, Count columns, unsigned seed) {
   return x;
 }
 
-// With orthonormal columns, of which there are at most as many as rows.
+// With orthonormal columns: at most as many as rows.
 inline Dense orthonormal(Count rows, Count columns, unsigned seed) {
   Dense x = random_matrix(rows, columns, seed);
   for (Count c = 0; c < columns; ++c)
