@@ -5,20 +5,18 @@
 #include "collectives/base/device.h"
 #include "models/gpt/weights.h"
 #include "parallel/checkpoint/box.h"
+#include "parallel/fuzz/kept.h"
 
 namespace lockstep {
 namespace {
 
-Values widened(Slice values) {
-  Values wide(static_cast<std::size_t>(values.count));
-  host_device().convert(host_slice(std::span(wide)), values);
-  return wide;
-}
-
 class CaseWatch final : public TrainingWatch {
  public:
-  CaseWatch(const Plan& plan, RunOnRank& run)
-      : plan_(plan), whole_(trained_parameters(plan.model, lora_config(plan.options))), run_(run) {}
+  CaseWatch(Communicator& world, const Plan& plan, RunOnRank& run)
+      : world_(world),
+        plan_(plan),
+        whole_(trained_parameters(plan.model, lora_config(plan.options))),
+        run_(run) {}
 
   void on_gradients(TrainingRank& rank, const StepRecord& step) override {
     run_.steps[step.step].gradients =
@@ -41,9 +39,11 @@ class CaseWatch final : public TrainingWatch {
         if (own->has_value(i))
           run_.own.push_back({own->list()[static_cast<std::size_t>(i)], widened(own->value(i))});
     }
+    if (plan_.compresses_gradients()) run_.kept = kept_by_all(world_, rank, plan_, whole_);
   }
 
  private:
+  Communicator& world_;
   const Plan& plan_;
   const std::vector<Parameter> whole_;
   RunOnRank& run_;
@@ -53,12 +53,18 @@ class CaseWatch final : public TrainingWatch {
 
 RunOnRank run_case(RankContext& context, const Plan& plan) {
   RunOnRank run;
-  CaseWatch watch(plan, run);
+  CaseWatch watch(context.world, plan, run);
   const TrainResult result = train(context, plan, {}, &watch);
   for (const ValidationRecord& validation : result.validation)
     run.validation[validation.step] = validation.loss;
   run.theory = result.theory;
   return run;
+}
+
+Values widened(Slice numbers) {
+  Values wide(static_cast<std::size_t>(numbers.count));
+  host_device().convert(host_slice(std::span(wide)), numbers);
+  return wide;
 }
 
 Values gathered(TrainingRank& rank, Gathered what, const std::vector<Parameter>& whole,

@@ -14,6 +14,8 @@ namespace lockstep {
 struct CaseStep {
   double loss = 0, norm = 0;
   Values gradients = {};  // on rank 0; none of a skipped step
+  // What replicas have made of them to send fewer bytes, if they have; in the reference.
+  Values compressed = {};
 };
 
 // How a step was taken: with which scale of the loss, and whether it was skipped, because its
@@ -38,6 +40,7 @@ struct OwnValue {
 struct RunOnRank : CaseRun {
   std::map<int, StepTaken> taken;
   std::vector<OwnValue> own;         // after the last step
+  Values kept;                       // by all ranks, of compressed gradients: see kept.h
   std::vector<TheoryRecord> theory;  // of all ranks, on rank 0
   CountedStep counted;               // of the last step that was taken
   Prediction prediction;             // of that step
@@ -45,6 +48,9 @@ struct RunOnRank : CaseRun {
 
 // Trains on this rank together with the others.
 RunOnRank run_case(RankContext& context, const Plan& plan);
+
+// Numbers in the host's or a device's memory, as f64.
+Values widened(Slice numbers);
 
 // All values or gradients of the model times a factor, on rank 0; there an element that no rank
 // counts is NaN.

@@ -7,12 +7,14 @@
 #include <numeric>
 #include <sstream>
 
+#include "collectives/barrier/barrier.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/gather/gather.h"
 #include "parallel/fuzz/compare_runs.h"
 #include "parallel/fuzz/invariants.h"
+#include "parallel/fuzz/kept.h"
 #include "parallel/train/dry_run.h"
 
 namespace lockstep {
@@ -123,6 +125,10 @@ class PlanCheck {
       const ReferenceRun& rounded = expected.of_type ? *expected.of_type : expected.exact;
       comparison.against("on one rank", tolerance_);
       compare_runs(comparison, rank, plan_, got, expected.exact, rounded);
+      if (rank == 0 && compresses(plan_.options)) {
+        comparison.against("of exact ones", tolerance_of_exchange(plan_.options));
+        compare_compressed(comparison, plan_, got.kept, expected.exact);
+      }
       if (!expected.of_type) return;
       comparison.against(fmt::format("on one rank in {}", name_of(plan_.options.dtype)),
                          tolerance_of_type_);
@@ -131,6 +137,14 @@ class PlanCheck {
     });
   }
 
+  // For the references.
+  void write_compressed(Communicator& world, const RunOnRank& run) {
+    if (world.rank() == 0)
+      for (const auto& [number, step] : run.steps)
+        if (!run.taken.at(number).skipped) write_values(files_.gradients(number), step.gradients);
+    world.set_label(report_label);
+    barrier(world);
+  }
   // No other ranks drop the same elements: what backward computes again must be what forward has
   // computed.
   void compare_recomputations() {
@@ -173,6 +187,7 @@ class PlanCheck {
     launch(world_, [&](RankContext& context) {
       const int rank = context.world.rank();
       const RunOnRank got = run_case(context, plan);
+      if (compresses(plan.options)) write_compressed(context.world, got);
       History own = before_;
       own.insert(got.taken.begin(), got.taken.end());
       CaseComparison comparison(rank);

@@ -7,6 +7,7 @@
 
 #include "models/gpt/weights.h"
 #include "parallel/checkpoint/box.h"
+#include "parallel/exchange/compressed_sum.h"
 #include "parallel/plan/loss_scale.h"
 
 namespace lockstep {
@@ -43,7 +44,7 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
     if (taken.skipped) continue;
     comparison.near(fmt::format("step {}: gradient norm", number), here.norm, there.norm,
                     std::abs(elsewhere.norm - there.norm));
-    if (rank == 0)
+    if (rank == 0 && there.compressed.empty())
       comparison.gradients(fmt::format("step {}: gradient", number), whole, here.gradients,
                            there.gradients);
   }
@@ -60,6 +61,37 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
       comparison.near(fmt::format("validation loss after {} steps", steps), found->second, loss,
                       std::abs(rounded.validation.at(steps) - loss));
   }
+}
+
+void compare_compressed(CaseComparison& comparison, const Plan& plan, const Values& kept,
+                        const ReferenceRun& expected) {
+  const std::vector<Parameter> whole = trained_parameters(plan.model, lora_config(plan.options));
+  const ExchangeMethod method = exchange_from_text(plan.options.exchange);
+  Values sent(kept.size()), exact(kept.size());
+  for (const auto& [number, step] : expected.steps) {
+    if (step.compressed.empty()) continue;
+    if (method.name == "signsgd") {
+      double same = 0, all = 0;
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        all += std::abs(step.gradients[i]);
+        same +=
+            (step.compressed[i] > 0) == (step.gradients[i] > 0) ? std::abs(step.gradients[i]) : 0;
+      }
+      comparison.require_that(same > 0.5 * all,
+                              fmt::format("step {}: {:.3g} of {:.3g} have the sign of the gradient",
+                                          number, same, all));
+    } else if (!method.has_feedback()) {
+      comparison.gradients(fmt::format("step {}: gradient", number), whole, step.compressed,
+                           step.gradients);
+    }
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      sent[i] += step.compressed[i];
+      exact[i] += step.gradients[i];
+    }
+  }
+  if (!method.has_feedback()) return;
+  for (std::size_t i = 0; i < kept.size(); ++i) sent[i] += kept[i];
+  comparison.gradients("gradients of all steps, with what is kept,", whole, sent, exact);
 }
 
 void compare_scales(CaseComparison& comparison, const Plan& plan, const History& history,

@@ -14,6 +14,10 @@ using History = std::map<int, StepTaken>;  // by step
 // the others their own values.
 void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RunOnRank& got,
                   const CaseRun& expected, const CaseRun& rounded);
+// Compares compressed gradients with exact ones for the same weights: where a method keeps what it leaves out, all
+// of both since the first step, and what is kept after the last one (`kept`), make up the difference.
+void compare_compressed(CaseComparison& comparison, const Plan& plan, const Values& kept,
+                        const ReferenceRun& expected);
 // Checks that the scales follow the rule, also across checkpoints. `history`: all steps from 0 on;
 // those from `first` on are compared.
 void compare_scales(CaseComparison& comparison, const Plan& plan, const History& history,

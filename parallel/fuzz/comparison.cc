@@ -62,6 +62,12 @@ Tolerance tolerance_of_type(const TrainOptions& options) {
   });
 }
 
+Tolerance tolerance_of_exchange(const TrainOptions& options) {
+  if (options.exchange == "int8") return {.gradients = 0.02, .least = 1};
+  if (options.exchange == "mxfp8") return {.gradients = 0.1, .least = 1};
+  return tolerance_of(options);
+}
+
 void CaseComparison::require_that(bool condition, const std::string& otherwise) {
   ++check_.compared;
   if (!condition) check_.differences.push_back(fmt::format("rank {}: {}", rank_, otherwise));

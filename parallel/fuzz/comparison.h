@@ -35,6 +35,8 @@ Tolerance tolerance_of(const TrainOptions& options);
 // The tolerance against one rank of the same type, which rounds the same numbers in a different
 // order: about twice the largest differences among thousands of random plans.
 Tolerance tolerance_of_type(const TrainOptions& options);
+// The tolerance of compressed gradients against exact ones for the same weights, by what the method rounds to.
+Tolerance tolerance_of_exchange(const TrainOptions& options);
 // Returns the larger tolerance of each kind.
 Tolerance loosest(const Tolerance& one, const Tolerance& other);
 

@@ -80,6 +80,12 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck&) { return !c.last().options.lora_init.empty(); }},
     {"subspaces of matrices",
      [](const FuzzCase& c, const CaseCheck&) { return c.last().options.optimizer == "galore"; }},
+    {"compressed gradients",
+     [](const FuzzCase& c, const CaseCheck&) { return compresses(c.last().options); }},
+    {"compressed gradients, resumed",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return compresses(c.last().options) && c.plans.size() > 1;
+     }},
     {"parameter server",
      [](const FuzzCase& c, const CaseCheck&) {
        return technique(c.last().options.technique).has_servers;

@@ -222,6 +222,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     draw_galore(random, drawn);
     chain(drawn);
     draw_adapters(random, drawn);
+    draw_exchange(random, drawn);
     return drawn;
   }
   throw Error(ErrorKind::bad_input,

@@ -1,8 +1,10 @@
 // Draws parts of cases: options, limits of buckets, adapters.
 #include <algorithm>
+#include <utility>
 
 #include "collectives/base/error.h"
 #include "models/gpt/weights.h"
+#include "parallel/exchange/compressed_sum.h"
 #include "parallel/fuzz/draw.h"
 #include "parallel/rank/rank_model.h"
 
@@ -55,6 +57,34 @@ void draw_adapters(Random random, FuzzCase& drawn) {
     draw_buckets(random, plan, adapted.model);
   }
   drawn = adapted;
+}
+
+void draw_exchange(Random random, FuzzCase& drawn) {
+  random.discard(1);  // else only cases with adapters would be drawn
+  if (random() % 4 != 0 || element_bytes(drawn.last().options.dtype) < 4 ||
+      drops_by_rank(drawn.last()))
+    return;
+  FuzzCase compressed = drawn;
+  const std::string method = one_of<const char*>(
+      random,
+      {"int8", "mxfp8", "signsgd", "onebit", "topk:0.1", "topk:0.5", "powersgd:1", "powersgd:2"});
+  const bool has_feedback = exchange_from_text(method).has_feedback();
+  const int warm_up = has_feedback ? one_of(random, {0, 0, 1, 2}) : 0;
+  for (FuzzPlan& plan : compressed.plans) {
+    // Another plan cannot give back what each rank keeps.
+    if (has_feedback) {
+      const int steps = std::exchange(plan, drawn.last()).options.steps;
+      plan.options.steps = steps;
+    }
+    TrainOptions& o = plan.options;
+    o.reduce_dtype.reset();
+    o.exchange = method;
+    o.exchange_warm_up = warm_up;
+    if (has_feedback) o.checkpoint_async = false;
+    if (!is_plan(plan, drawn.model)) return;
+  }
+  drawn = compressed;
+  chain(drawn);
 }
 
 bool is_plan(const FuzzPlan& plan, const GptConfig& model) {

@@ -52,6 +52,10 @@ struct FuzzFiles {
   std::string history() const { return folder + "/history"; }
   std::string tier() const { return folder + "/tier"; }
   std::string adapters() const { return folder + "/adapters"; }
+  // What replicas have made of a step's gradients by compressing them.
+  std::string gradients(int step) const {
+    return numbered("gradients", static_cast<std::size_t>(step));
+  }
   // Made by a process that has refused the case: mpirun may hide its exit status.
   std::string refused() const { return folder + "/refused"; }
   std::string schedule(std::size_t plan) const { return numbered("schedule", plan); }

@@ -4,7 +4,10 @@
 
 #include <cmath>
 
+#include "collectives/base/device.h"
+#include "models/gpt/weights.h"
 #include "parallel/checkpoint/box.h"
+#include "parallel/fuzz/kept.h"
 #include "parallel/plan/loss_scale.h"
 #include "parallel/serial/serial.h"
 #include "parallel/tags/with_tags.h"
@@ -26,8 +29,10 @@ Plan serial_plan(const FuzzCase& fuzz_case, const FuzzFiles& files, DType dtype)
 
 class SerialRun {
  public:
-  SerialRun(RankContext& context, const FuzzCase& fuzz_case, const Plan& plan)
+  SerialRun(RankContext& context, const FuzzCase& fuzz_case, const FuzzFiles& files,
+            const Plan& plan)
       : fuzz_case_(fuzz_case),
+        files_(files),
         plan_(plan),
         training_(context, plan, backend_with_tags(context, plan)),
         whole_(trained_parameters(plan.model, lora_config(plan.options))),
@@ -62,9 +67,28 @@ class SerialRun {
     CaseStep& step = run_.steps[number];
     step.loss = accumulate(number, scale);
     if (taken.skipped) return;
-    step.norm = rank_->gradient_norm() / scale;
     step.gradients = gathered(*rank_, Gathered::gradients, whole_, 1 / scale);
+    if (compresses(options) && number >= options.exchange_warm_up) {
+      step.compressed = read_values(files_.gradients(number), step.gradients.size());
+      replace_gradients(step.compressed, scale);
+    }
+    step.norm = rank_->gradient_norm() / scale;
     rank_->update(learning_rate(options, number), clip_factor(options, step.norm) / scale);
+  }
+  // By others, times a factor.
+  void replace_gradients(const Values& others, double factor) {
+    for (const TrainingState& state : rank_->states()) {
+      const Slice flat = state.parameters->gradients();
+      Values wide = widened(flat);
+      for_each_counted_run(
+          *state.parameters, whole_,
+          [&](std::size_t number, Count in_whole, Count in_part, Count count) {
+            for (Count i = 0; i < count; ++i)
+              wide[static_cast<std::size_t>(in_part + i)] =
+                  factor * others[static_cast<std::size_t>(whole_[number].offset + in_whole + i)];
+          });
+      host_device().convert(flat, host_slice(std::span(wide)));
+    }
   }
   bool overflows(int number, double scale) {
     accumulate(number, scale);
@@ -85,6 +109,7 @@ class SerialRun {
   }
 
   const FuzzCase& fuzz_case_;
+  const FuzzFiles& files_;
   const Plan& plan_;
   Training training_;
   const std::vector<Parameter> whole_;
@@ -99,8 +124,9 @@ ReferenceRun serial_run(const FuzzCase& fuzz_case, const FuzzFiles& files, DType
                         const std::map<int, StepTaken>& taken) {
   const Plan plan = serial_plan(fuzz_case, files, dtype);
   ReferenceRun run;
-  launch_alone({.fault = {}}, 0,
-               [&](RankContext& context) { run = SerialRun(context, fuzz_case, plan).run(taken); });
+  launch_alone({.fault = {}}, 0, [&](RankContext& context) {
+    run = SerialRun(context, fuzz_case, files, plan).run(taken);
+  });
   return run;
 }
 

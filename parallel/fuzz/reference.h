@@ -18,7 +18,8 @@ struct ReferenceRun : CaseRun {
 };
 
 // Takes as many steps as `taken` has, from the first one on, and skips those that `taken` marks as
-// skipped. In f64 the scale of the loss is 1.
+// skipped. In f64 the scale of the loss is 1. Where plans compress gradients, it computes its own, and steps
+// with those of the case's files, so that both have the same weights in the next step.
 ReferenceRun serial_run(const FuzzCase& fuzz_case, const FuzzFiles& files, DType dtype,
                         const std::map<int, StepTaken>& taken);
 

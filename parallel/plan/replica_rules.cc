@@ -94,6 +94,9 @@ void complete_exchange(Plan& plan) {
       "a gradient that overflows would be lost among signs, or stay in what is kept for the next "
       "step: use bf16");
   if (!method.has_feedback()) return;
+  refuse(loss_scaling(o) != "none", fmt::format("with --loss-scaling {}", loss_scaling(o)),
+         "what is kept for the next step has the scale of its own, which may be another one: use "
+         "none");
   refuse(o.checkpoint_async, "with --checkpoint-async",
          "its copy does not hold what each rank keeps for the next step: write checkpoints without "
          "it");

@@ -556,6 +556,8 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
               HasSubstr("with --dtype f16"));
   EXPECT_THAT(refused("ddp", "signsgd", [](auto& o) { o.dtype = DType::f16; }),
               HasSubstr("lost among signs"));
+  EXPECT_THAT(refused("ddp", "topk:0.1", [](auto& o) { o.loss_scaling = "torch"; }),
+              HasSubstr("with --loss-scaling torch"));
   EXPECT_THAT(refused("ddp", "topk:0.1",
                       [](auto& o) { o.checkpoint = "folder", o.checkpoint_async = true; }),
               HasSubstr("with --checkpoint-async"));
