@@ -29,6 +29,8 @@ struct CaseRun {
   std::map<int, CaseStep> steps;
   std::map<int, double> validation;  // the loss, by the steps taken before; on rank 0
   std::map<int, Values> weights;     // the same; on rank 0
+  // What each replica has after the last step, if they take their steps alone; in the reference.
+  std::vector<Values> of_replicas;
 };
 
 // A parameter's values as one rank holds them.

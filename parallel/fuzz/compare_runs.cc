@@ -49,7 +49,10 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
                            there.gradients);
   }
   const Values& weights = expected.weights.at(plan.options.steps);
-  compare_own_values(comparison, whole, got.own, weights);
+  const bool apart = plan.options.local_steps && plan.computes(rank);
+  compare_own_values(
+      comparison, whole, got.own,
+      apart ? expected.of_replicas[static_cast<std::size_t>(plan.sequence_group(rank))] : weights);
   if (rank != 0) return;
   comparison.values("value", whole, got.weights.at(plan.options.steps), weights);
   for (const auto& [steps, loss] : expected.validation) {

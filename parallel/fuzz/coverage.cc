@@ -86,6 +86,12 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck&) {
        return compresses(c.last().options) && c.plans.size() > 1;
      }},
+    {"local steps",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.local_steps.has_value(); }},
+    {"local steps, resumed",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return c.last().options.local_steps.has_value() && c.plans.size() > 1;
+     }},
     {"parameter server",
      [](const FuzzCase& c, const CaseCheck&) {
        return technique(c.last().options.technique).has_servers;

@@ -1,6 +1,5 @@
 // Draws parts of cases: options, limits of buckets, adapters.
 #include <algorithm>
-#include <utility>
 
 #include "collectives/base/error.h"
 #include "models/gpt/weights.h"
@@ -59,6 +58,40 @@ void draw_adapters(Random random, FuzzCase& drawn) {
   drawn = adapted;
 }
 
+namespace {
+
+// All plans become the last one, with their own steps: another plan cannot give back what each rank keeps.
+void make_alike(FuzzCase& fuzz_case) {
+  for (FuzzPlan& plan : fuzz_case.plans) {
+    const int steps = plan.options.steps;
+    plan = fuzz_case.last();
+    plan.options.steps = steps;
+    plan.options.checkpoint_async = false;
+  }
+}
+
+}  // namespace
+
+void draw_local_steps(Random random, FuzzCase& drawn) {
+  random.discard(2);
+  if (random() % 8 != 0 || drops_by_rank(drawn.last()) || compresses(drawn.last().options)) return;
+  FuzzCase apart = drawn;
+  make_alike(apart);
+  const LocalStepOptions options{.local_steps = one_of(random, {1, 2, 3}),
+                                 .outer_learning_rate = one_of(random, {1.0, 0.7}),
+                                 .outer_momentum = one_of(random, {0.0, 0.9}),
+                                 .outer_fragments = one_of(random, {1, 1, 2, 3}),
+                                 .outer_delay = one_of(random, {0, 0, 1, 2}),
+                                 .outer_mix = one_of(random, {0.0, 0.5})};
+  for (FuzzPlan& plan : apart.plans) {
+    static_cast<LocalStepOptions&>(plan.options) = options;
+    plan.options.reduce_dtype.reset();
+    if (!is_plan(plan, apart.model)) return;
+  }
+  drawn = apart;
+  chain(drawn);
+}
+
 void draw_exchange(Random random, FuzzCase& drawn) {
   random.discard(1);  // else only cases with adapters would be drawn
   if (random() % 4 != 0 || element_bytes(drawn.last().options.dtype) < 4 ||
@@ -70,17 +103,12 @@ void draw_exchange(Random random, FuzzCase& drawn) {
       {"int8", "mxfp8", "signsgd", "onebit", "topk:0.1", "topk:0.5", "powersgd:1", "powersgd:2"});
   const bool has_feedback = exchange_from_text(method).has_feedback();
   const int warm_up = has_feedback ? one_of(random, {0, 0, 1, 2}) : 0;
+  if (has_feedback) make_alike(compressed);
   for (FuzzPlan& plan : compressed.plans) {
-    // Another plan cannot give back what each rank keeps.
-    if (has_feedback) {
-      const int steps = std::exchange(plan, drawn.last()).options.steps;
-      plan.options.steps = steps;
-    }
     TrainOptions& o = plan.options;
     o.reduce_dtype.reset();
     o.exchange = method;
     o.exchange_warm_up = warm_up;
-    if (has_feedback) o.checkpoint_async = false;
     if (!is_plan(plan, drawn.model)) return;
   }
   drawn = compressed;

@@ -8,6 +8,7 @@
 #include "models/gpt/weights.h"
 #include "parallel/checkpoint/box.h"
 #include "parallel/fuzz/kept.h"
+#include "parallel/fuzz/replicas_apart.h"
 #include "parallel/plan/loss_scale.h"
 #include "parallel/serial/serial.h"
 #include "parallel/tags/with_tags.h"
@@ -36,10 +37,12 @@ class SerialRun {
         plan_(plan),
         training_(context, plan, backend_with_tags(context, plan)),
         whole_(trained_parameters(plan.model, lora_config(plan.options))),
-        rank_(make_serial(context, plan, training_.backend())),
+        fuzzed_(plan_of(fuzz_case.last(), fuzz_case.model)),
         is_scaled_(plan.options.dtype != DType::f64 && plan.options.loss_scaling != "none") {
     omp_set_num_threads(1);
-    rank_->load_weights();
+    for (int replica = 0; replica < fuzzed_.replicas_apart(); ++replica)
+      ranks_.emplace_back(make_serial(context, plan, training_.backend()))->load_weights();
+    if (fuzzed_.options.local_steps) apart_.emplace(ranks_, fuzzed_.options);
   }
 
   ReferenceRun run(const std::map<int, StepTaken>& taken) {
@@ -50,11 +53,15 @@ class SerialRun {
       take(number, step, options);
       const int steps = number + 1;
       const bool is_last = steps == options.steps;
-      if (is_last) run_.weights[steps] = gathered(*rank_, Gathered::values, whole_);
+      if (is_last)
+        run_.weights[steps] =
+            apart_ ? apart_->common() : gathered(*ranks_.front(), Gathered::values, whole_);
       const bool is_due = options.eval_interval > 0 && steps % options.eval_interval == 0;
       if (options.validation_fraction > 0 && (is_due || is_last))
         run_.validation[steps] = validation_loss();
     }
+    for (const auto& rank : ranks_)
+      run_.of_replicas.push_back(gathered(*rank, Gathered::values, whole_));
     return std::move(run_);
   }
 
@@ -67,17 +74,21 @@ class SerialRun {
     CaseStep& step = run_.steps[number];
     step.loss = accumulate(number, scale);
     if (taken.skipped) return;
-    step.gradients = gathered(*rank_, Gathered::gradients, whole_, 1 / scale);
+    step.gradients = gathered(*ranks_.front(), Gathered::gradients, whole_, 1 / scale);
     if (compresses(options) && number >= options.exchange_warm_up) {
       step.compressed = read_values(files_.gradients(number), step.gradients.size());
       replace_gradients(step.compressed, scale);
     }
-    step.norm = rank_->gradient_norm() / scale;
-    rank_->update(learning_rate(options, number), clip_factor(options, step.norm) / scale);
+    for (const auto& rank : ranks_) {
+      const double norm = rank->gradient_norm() / scale;
+      step.norm = std::max(step.norm, norm);
+      rank->update(learning_rate(options, number), clip_factor(options, norm) / scale);
+    }
+    if (apart_) apart_->after_step(number + 1);
   }
   // By others, times a factor.
   void replace_gradients(const Values& others, double factor) {
-    for (const TrainingState& state : rank_->states()) {
+    for (const TrainingState& state : ranks_.front()->states()) {
       const Slice flat = state.parameters->gradients();
       Values wide = widened(flat);
       for_each_counted_run(
@@ -92,19 +103,29 @@ class SerialRun {
   }
   bool overflows(int number, double scale) {
     accumulate(number, scale);
-    return !std::isfinite(rank_->gradient_norm());
+    return !std::isfinite(ranks_.front()->gradient_norm());
   }
   double accumulate(int number, double scale) {
-    return rank_->accumulate(training_.micro_batches(number), training_.targets(number), scale);
+    const Share all{.count = plan_.options.global_batch};
+    const auto replicas = static_cast<int>(ranks_.size());
+    double loss = 0;
+    for (int replica = 0; replica < replicas; ++replica) {
+      const Batch batch = training_.batch(number, all.part(replica, replicas));
+      loss += ranks_[static_cast<std::size_t>(replica)]->accumulate(
+          std::span(&batch, 1), training_.targets(number), scale * replicas);
+    }
+    return loss;
   }
 
-  // Takes one sequence after another.
+  // Takes one sequence after another; replicas that take their steps alone take blocks of them in turn.
   double validation_loss() {
     const Dataset& data = training_.dataset();
     const int length = plan_.tokens_of_sequence();
     double sum = 0;
-    for (int row = 0; row < data.validation_sequences(length); ++row)
-      sum += rank_->loss_sum(data.validation_batch(row, 1, length));
+    for (int row = 0; row < data.validation_sequences(length); ++row) {
+      const auto block = static_cast<std::size_t>(row / std::max(1, fuzzed_.validated_at_once()));
+      sum += ranks_[block % ranks_.size()]->loss_sum(data.validation_batch(row, 1, length));
+    }
     return sum / static_cast<double>(data.validation_targets(length));
   }
 
@@ -113,7 +134,10 @@ class SerialRun {
   const Plan& plan_;
   Training training_;
   const std::vector<Parameter> whole_;
-  std::unique_ptr<TrainingRank> rank_;
+  const Plan fuzzed_;
+  std::vector<std::unique_ptr<TrainingRank>>
+      ranks_;  // one, or replicas that take their steps alone
+  std::optional<ReplicasApart> apart_;
   bool is_scaled_;
   ReferenceRun run_;
 };

@@ -56,14 +56,17 @@ void Training::check_data() const {
   if (plan_.options.sample > 0) check_prompt(plan_.options.prompt, plan_.model.vocabulary);
 }
 
+Batch Training::batch(int step, const Share& share) const {
+  return dataset_.batch(sampling_, step, share.first, share.count,
+                        plan_.layout(context_.world.rank()));
+}
+
 std::vector<Batch> Training::micro_batches(int step) const {
-  const int rank = context_.world.rank(), parts = plan_.options.micro_batches;
-  const Share share = plan_.share(rank);
+  const int parts = plan_.options.micro_batches;
+  const Share share = plan_.share(context_.world.rank());
   std::vector<Batch> batches;
-  for (int m = 0; computes() && m < parts; ++m) {
-    const Share rows = share.part(m, parts);
-    batches.push_back(dataset_.batch(sampling_, step, rows.first, rows.count, plan_.layout(rank)));
-  }
+  for (int m = 0; computes() && m < parts; ++m)
+    batches.push_back(batch(step, share.part(m, parts)));
   return batches;
 }
 

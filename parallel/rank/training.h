@@ -34,6 +34,8 @@ class Training {
   // target, or if there is nothing to begin the sample with. Called before the first step, so that
   // no run fails late.
   void check_data() const;
+  // Sequences of a step, with the tokens that this rank has of each.
+  Batch batch(int step, const Share& share) const;
   // This rank's micro-batches of a step; empty on a rank that does not compute.
   std::vector<Batch> micro_batches(int step) const;
   // The targets of a step's global batch; at least 1, because losses are divided by it.
