@@ -215,7 +215,8 @@ void add_fuzz(CLI::App& program, Command& chosen) {
       ->excludes(seed);
   app->add_flag("--tags", c->only_tags,
                 "only check the tags of each plan's tensors, without data and without a reference");
-  app->add_flag("--experts", c->with_experts, "draw models with experts only, in f64");
+  app->add_flag("--experts", c->with_experts,
+                "draw models with experts only, in f64; default: every fifth");
   app->add_flag("--no-shrink", c->does_not_shrink, "do not shrink a failing plan");
   app->add_option("--output", c->output, "folder for the file of a failing plan")
       ->capture_default_str();

@@ -92,6 +92,11 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck&) {
        return c.last().options.local_steps.has_value() && c.plans.size() > 1;
      }},
+    {"experts", [](const FuzzCase& c, const CaseCheck&) { return c.model.experts.exist(); }},
+    {"experts on several ranks",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return c.model.experts.exist() && plan_of(c.last(), c.model).expert_ranks() > 1;
+     }},
     {"parameter server",
      [](const FuzzCase& c, const CaseCheck&) {
        return technique(c.last().options.technique).has_servers;

@@ -129,7 +129,7 @@ void draw_before(Random& random, FuzzCase& drawn, const DrawLimits& limits) {
   for (int tries = 0; static_cast<int>(drawn.plans.size()) <= others && tries < most_tries;
        ++tries) {
     FuzzPlan plan = draw_plan(random);
-    if (limits.experts) draw_division(random, plan, drawn.model.experts);
+    if (drawn.model.experts.exist()) draw_division(random, plan, drawn.model.experts);
     take_training(plan.options, last.options);
     const int next = drawn.plans.front().options.steps;
     const int wanted = others - static_cast<int>(drawn.plans.size());  // plans before this one
@@ -186,13 +186,14 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
   const auto allows = [&](int ranks) {
     return limits.all_ranks ? ranks == limits.most_ranks : ranks <= limits.most_ranks;
   };
-  const bool divides_experts = limits.experts && random() % 3 != 0;
+  const bool has_experts = limits.experts || number % 5 == 4;
+  const bool divides_experts = has_experts && random() % 3 != 0;
   for (int tries = 0; tries < limits.most_tries; ++tries) {
     FuzzCase drawn{.seed = random() % 1'000'000, .model = draw_model(random), .plans = {}};
     const int context = drawn.model.context;
     const int length = one_of(random, {0, 0, context - 1, context / 2});
     drawn.plans = {draw_plan(random)};
-    if (limits.experts) {
+    if (has_experts) {
       draw_experts(random, drawn.model);
       draw_division(random, drawn.last(), drawn.model.experts);
     }

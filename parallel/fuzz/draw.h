@@ -24,7 +24,7 @@ void draw_buckets(Random& random, FuzzPlan& plan, const GptConfig& model);
 void draw_adapters(Random random, FuzzCase& drawn);
 // Every fourth case compresses gradients, if all its plans can. Draws from a copy, like draw_adapters().
 void draw_exchange(Random random, FuzzCase& drawn);
-// Every eighth case has replicas that take their steps alone, if all its plans can. Draws from a copy, too.
+// Every second case that can has replicas that take their steps alone. Draws from a copy, too.
 void draw_local_steps(Random random, FuzzCase& drawn);
 // Whether it breaks no rule.
 bool is_plan(const FuzzPlan& plan, const GptConfig& model);

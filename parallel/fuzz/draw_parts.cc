@@ -51,6 +51,7 @@ void draw_adapters(Random random, FuzzCase& drawn) {
   };
   adapt(begin_as_zero ? "" : "adapters");
   if (!is_stable(adapted)) adapt("adapters");
+  if (!is_stable(adapted)) return;
   for (FuzzPlan& plan : adapted.plans) {
     if (!is_plan(plan, adapted.model)) return;
     draw_buckets(random, plan, adapted.model);
@@ -70,24 +71,33 @@ void make_alike(FuzzCase& fuzz_case) {
   }
 }
 
+// Whether all plans of a case have the options of this group.
+bool all_have(const FuzzCase& fuzz_case, const OptionGroup& group) {
+  return std::ranges::all_of(fuzz_case.plans, [&](const FuzzPlan& plan) {
+    return group.belongs_to(plan.options.technique);
+  });
+}
+
 }  // namespace
 
 void draw_local_steps(Random random, FuzzCase& drawn) {
   random.discard(2);
-  if (random() % 8 != 0 || drops_by_rank(drawn.last()) || compresses(drawn.last().options)) return;
+  if (random() % 2 != 0 || drops_by_rank(drawn.last()) || compresses(drawn.last().options)) return;
   FuzzCase apart = drawn;
   make_alike(apart);
-  const LocalStepOptions options{.local_steps = one_of(random, {1, 2, 3}),
-                                 .outer_learning_rate = one_of(random, {1.0, 0.7}),
-                                 .outer_momentum = one_of(random, {0.0, 0.9}),
-                                 .outer_fragments = one_of(random, {1, 1, 2, 3}),
-                                 .outer_delay = one_of(random, {0, 0, 1, 2}),
-                                 .outer_mix = one_of(random, {0.0, 0.5})};
+  LocalStepOptions options{.local_steps = one_of(random, {1, 2, 3}),
+                           .outer_learning_rate = one_of(random, {1.0, 0.7}),
+                           .outer_momentum = one_of(random, {0.0, 0.9}),
+                           .outer_fragments = one_of(random, {1, 1, 2, 3}),
+                           .outer_delay = one_of(random, {0, 0, 1, 2}),
+                           .outer_mix = one_of(random, {0.0, 0.5})};
+  if (!all_have(apart, describe(options))) return;
   for (FuzzPlan& plan : apart.plans) {
     static_cast<LocalStepOptions&>(plan.options) = options;
     plan.options.reduce_dtype.reset();
     if (!is_plan(plan, apart.model)) return;
   }
+  if (!is_stable(apart)) return;
   drawn = apart;
   chain(drawn);
 }
@@ -104,6 +114,8 @@ void draw_exchange(Random random, FuzzCase& drawn) {
   const bool has_feedback = exchange_from_text(method).has_feedback();
   const int warm_up = has_feedback ? one_of(random, {0, 0, 1, 2}) : 0;
   if (has_feedback) make_alike(compressed);
+  if (!all_have(compressed, describe(static_cast<DataParallelOptions&>(compressed.last().options))))
+    return;
   for (FuzzPlan& plan : compressed.plans) {
     TrainOptions& o = plan.options;
     o.reduce_dtype.reset();

@@ -67,6 +67,16 @@ void write_adapters(std::mt19937_64& random, const FuzzCase& fuzz_case, const st
   writer.write(folder, DType::f64, lora);
 }
 
+// A third of the cases have an expert that many tokens choose, a third one that few do.
+void skew_routing(std::uint64_t seed, const Parameter& parameter, std::vector<double>& values) {
+  if (!parameter.name.ends_with("router.weight")) return;
+  const auto experts = static_cast<std::size_t>(parameter.shape.back());
+  for (std::size_t row = 0; row < values.size(); row += experts) {
+    if (seed % 3 == 1) values[row] *= 8;
+    if (seed % 3 == 2) values[row + experts - 1] = 0;
+  }
+}
+
 }  // namespace
 
 void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files) {
@@ -79,6 +89,7 @@ void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files) {
     std::vector<double> values(static_cast<std::size_t>(whole[i].count));
     const double mean = whole[i].initial == Initial::ones ? 1 : 0;
     for (double& each : values) each = mean + value(random);
+    skew_routing(fuzz_case.seed, whole[i], values);
     weights.write(i, 0, host_slice(std::span(values)));
   }
   weights.finish();

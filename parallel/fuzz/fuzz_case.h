@@ -78,7 +78,7 @@ inline constexpr int most_fuzz_steps = 5;
 
 // Limits for draw_case(), which draws case `number` of a seed, with options from their
 // descriptions. `most_ranks` limits the ranks; with `all_ranks` the last plan has exactly that
-// many. With `experts` all models have experts.
+// many. Every fifth model has experts, with `experts` all.
 struct DrawLimits {
   int most_ranks = 16;
   bool all_ranks = false;

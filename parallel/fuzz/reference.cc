@@ -70,7 +70,9 @@ class SerialRun {
     if (is_scaled_)
       run_.overflows[number] = {.above = overflows(number, taken.scale * far),
                                 .below = overflows(number, taken.scale / far)};
-    const double scale = is_scaled_ && !taken.skipped ? taken.scale : 1;
+    double scale = is_scaled_ && !taken.skipped ? taken.scale : 1;
+    // Sums in another order may overflow with the scale with which the plan's did not.
+    if (is_scaled_ && !taken.skipped && overflows(number, scale)) scale /= far;
     CaseStep& step = run_.steps[number];
     step.loss = accumulate(number, scale);
     if (taken.skipped) return;

@@ -79,13 +79,14 @@ void check_local_steps(const Plan& plan) {
          "checkpoints, or use muon");
   refuse(o.outer_fragments > steps, fmt::format("with --outer-fragments {}", o.outer_fragments),
          "each is exchanged after another step: use at most as many as steps");
-  refuse(o.outer_fragments > 1 && plan.splits_model(),
-         fmt::format("with --outer-fragments {} and models on several ranks", o.outer_fragments),
-         "parameters that several of these ranks hold would be exchanged at different times: use "
+  const bool has_copies = plan.splits_model() || plan.schedule.stages > 1;
+  refuse(o.outer_fragments > 1 && has_copies,
+         fmt::format("with --outer-fragments {} and models in several parts", o.outer_fragments),
+         "parameters that several ranks or stages have would be exchanged at different times: use "
          "one fragment");
-  refuse(plan.compresses_gradients() && plan.splits_model(),
-         fmt::format("with --exchange {} and models on several ranks", o.exchange),
-         "parameters that several of these ranks hold would be rounded with others, and drift "
+  refuse(plan.compresses_gradients() && has_copies,
+         fmt::format("with --exchange {} and models in several parts", o.exchange),
+         "parameters that several ranks or stages have would be rounded with others, and drift "
          "apart: use --exchange bf16");
   refuse(o.outer_delay > steps / o.outer_fragments,
          fmt::format("with --outer-fragments {} and --outer-delay {}", o.outer_fragments,

@@ -413,11 +413,15 @@ TEST(LocalSteps, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(refused([](auto& o) { o.checkpoint = "folder", o.checkpoint_async = true; }),
               HasSubstr("with --checkpoint-async"));
   for (const auto& [fragments, exchange] : {std::pair(2, "none"), {1, "int8"}}) {
-    TrainOptions split = local_run(4, "3d");
+    TrainOptions split = local_run(4, "3d"), staged = split;
     split.mesh_lengths[Axis::pp] = 2;
-    split.outer_fragments = fragments;
-    split.exchange = exchange;
-    EXPECT_THAT(test::refusal(2, split), HasSubstr("models on several ranks"));
+    staged.schedule = "interleaved";
+    staged.virtual_stages = 2;
+    for (TrainOptions options : {split, staged}) {
+      options.outer_fragments = fragments;
+      options.exchange = exchange;
+      EXPECT_THAT(test::refusal(2, options), HasSubstr("models in several parts"));
+    }
   }
   TrainOptions experts = test::run_with_experts("3d");
   experts.local_steps = 2;
