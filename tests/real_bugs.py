@@ -170,10 +170,10 @@ def found_by(copy, folder, flags):
 
 
 def found_by_command(copy, command, status, status_with_bug):
-    program, *words = command.split()
-    assert program == "./lockstep" and status != status_with_bug, command
-    done = run(["build/release/bin/lockstep", *words], copy)
-    return f"by {words[0]}" if done.returncode == status_with_bug else ""
+    launcher = "./lockstep "
+    assert launcher in command and status != status_with_bug, command
+    done = run(["bash", "-c", command.replace(launcher, "build/release/bin/lockstep ")], copy)
+    return f"by {command.rpartition(launcher)[2].split()[0]}" if done.returncode == status_with_bug else ""
 
 
 def main():

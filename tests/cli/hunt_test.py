@@ -62,7 +62,7 @@ class Hunting(unittest.TestCase):
         self.assertGreaterEqual(len(found_by), 1)
         (self.path / "lockstep").symlink_to(PROGRAM)
         for each in found_by:
-            done = subprocess.run(each["command"].split(), cwd=self.path, capture_output=True, text=True, timeout=300)
+            done = subprocess.run(["bash", "-c", each["command"]], cwd=self.path, capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, each["status"], f"{each}: {done.stdout}{done.stderr}")
 
     def test_the_copy_is_whole_and_does_not_tell(self):
