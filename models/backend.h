@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "collectives/base/slice.h"
+#include "models/packing.h"
 #include "models/positions.h"
 #include "models/routing.h"
 
@@ -81,18 +82,21 @@ struct AttentionPart {
 // "Dropout", 2014. The choice depends only on the element's place in the whole batch and model. So
 // any rank can draw it again at any time, and no mask is kept.
 //
-// Element (r, c) of a tensor [rows, columns] has the index row(r) columns + c. In attention, the
+// Element (r, c) of a tensor [rows, columns] has the index(r, columns) + c. In attention, the
 // probability of head h and the key at position k, for the query at position p of sequence s, has
 // the index ((first_row + s length + p) all_heads + first_head + h) length + k.
 struct Dropout {
   double rate = 0;  // 0, which keeps all, to below 1
   std::uint64_t seed = 0;
-  std::int64_t stream = 0;              // identifies the step, the layer and the place in it
-  Count first_row = 0;                  // of the tensor's first sequence, in the whole batch
-  Count first_head = 0, all_heads = 0;  // of this tensor's heads among the model's heads
-  RowPlaces places = {};                // of the tensor's rows, from first_row on
+  std::int64_t stream = 0;                  // identifies the step, the layer and the place in it
+  Count first_row = 0;                      // of the tensor's first sequence, in the whole batch
+  Count first_head = 0, all_heads = 0;      // of this tensor's heads among the model's heads
+  RowPlaces places = {};                    // of the tensor's rows, from first_row on
+  Count first_column = 0, all_columns = 0;  // of the tensor's columns; 0: it has all of them
 
-  constexpr Count row(Count r) const { return first_row + places(r); }
+  constexpr Count index(Count r, Count columns) const {
+    return (first_row + places(r)) * (all_columns > 0 ? all_columns : columns) + first_column;
+  }
 };
 
 struct AdamWStep {
@@ -146,6 +150,9 @@ class Backend {
     gemm(a, b, c, 0);
     gelu_backward(c.slice, c.slice, hidden);
   }
+
+  // out = the numbers of a packed matrix: see packing.h.
+  virtual void unpack(Slice out, Slice packed, const Packing& packing) = 0;
 
   // x = factor x
   virtual void scale(Slice x, double factor) = 0;

@@ -98,6 +98,9 @@ void DescribedBackend::bias_dropout_add(Slice out, Slice base, Slice x, Slice bi
 void DescribedBackend::dropout(Slice out, Slice x, Count rows, const Dropout& dropout) {
   run(moving("dropout", {out, x}), [&] { inner_->dropout(out, x, rows, dropout); });
 }
+void DescribedBackend::unpack(Slice out, Slice packed, const Packing& packing) {
+  run(moving("unpack", {out, packed}), [&] { inner_->unpack(out, packed, packing); });
+}
 void DescribedBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight,
                                   Slice bias, Count rows, double epsilon) {
   run(moving("layer_norm", {out, mean, rstd, x, weight, bias}),

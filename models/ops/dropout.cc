@@ -13,7 +13,7 @@ void bias_dropout_add(T* out, const T* base, const T* x, const T* bias, Count ro
     for (Count r = 0; r < rows; ++r) {
       const T *const row = x + r * columns, *const from = base ? base + r * columns : nullptr;
       T* const o = out + r * columns;
-      const Count index = dropout.row(r) * columns;
+      const Count index = dropout.index(r, columns);
 #pragma omp simd
       for (Count c = 0; c < columns; ++c) {
         const T added = mask(row[c] + bias[c], index + c);
@@ -30,7 +30,7 @@ void dropout(T* out, const T* x, Count rows, Count columns, const Dropout& which
     for (Count r = 0; r < rows; ++r) {
       const T* const row = x + r * columns;
       T* const o = out + r * columns;
-      const Count index = which.row(r) * columns;
+      const Count index = which.index(r, columns);
 #pragma omp simd
       for (Count c = 0; c < columns; ++c) o[c] = mask(row[c], index + c);
     }

@@ -69,6 +69,12 @@ class HostBackend final : public Backend {
     });
   }
 
+  void unpack(Slice out, Slice packed, const Packing& packing) override {
+    with_real(out.dtype, [&]<typename T>(T) {
+      host::unpack<T>(at<T>(out), packed.data, out.count / packing.group, packing);
+    });
+  }
+
   void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
                   double epsilon) override {
     with_real(out.dtype, [&]<typename T>(T) {

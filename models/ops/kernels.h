@@ -33,6 +33,8 @@ void bias_dropout_add(T* out, const T* base, const T* x, const T* bias, Count ro
 template <typename T>
 void dropout(T* out, const T* x, Count rows, Count columns, const Dropout& which);
 template <typename T>
+void unpack(T* out, const std::byte* packed, Count groups, const Packing& packing);
+template <typename T>
 void layer_norm(T* out, T* mean, T* rstd, const T* x, const T* weight, const T* bias, Count rows,
                 Count columns, T epsilon);
 template <typename T>

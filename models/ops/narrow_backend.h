@@ -31,6 +31,11 @@ class NarrowBackend : public Backend {
   void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
                         const Dropout& dropout) override;
   void dropout(Slice out, Slice x, Count rows, const Dropout& which) override;
+  void unpack(Slice out, Slice packed, const Packing& packing) override {
+    const Slice wide = room(0, out);
+    wide_.unpack(wide, packed, packing);
+    if (wide.data != out.data) convert(out, wide);
+  }
   void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
                   double epsilon) override;
   void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,

@@ -67,6 +67,12 @@ void TaggedBackend::dropout(Slice out, Slice x, Count rows, const Dropout& dropo
   inner_.dropout(out, x, rows, dropout);
 }
 
+void TaggedBackend::unpack(Slice out, Slice packed, const Packing& packing) {
+  TagUse use(state_, "unpack");
+  use.write(out, use.any(packed, "packed"));
+  inner_.unpack(out, packed, packing);
+}
+
 void TaggedBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
                                Count rows, double epsilon) {
   TagUse use(state_, "layer_norm");

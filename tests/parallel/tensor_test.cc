@@ -224,7 +224,7 @@ TEST(TensorRun, RefusesWhatDoesNotFit) {
 std::uint64_t kept(const Dropout& dropout) {
   std::uint64_t bits = 0;
   for (int i = 0; i < 64; ++i)
-    if (random_uniform(dropout.seed, dropout.stream, dropout.row(0) * 8 + i) >= dropout.rate)
+    if (random_uniform(dropout.seed, dropout.stream, dropout.index(0, 8) + i) >= dropout.rate)
       bits |= std::uint64_t{1} << i;
   return bits;
 }

@@ -103,6 +103,9 @@ void CudaBackend::bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, C
 void CudaBackend::dropout(Slice out, Slice x, Count rows, const Dropout& which) {
   cuda::dropout(stream_(), out, x, rows, on_gpu(which));
 }
+void CudaBackend::unpack(Slice out, Slice packed, const Packing& packing) {
+  cuda::unpack(stream_(), out, packed, packing);
+}
 
 void CudaBackend::layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias,
                              Count rows, double epsilon) {

@@ -42,6 +42,7 @@ class CudaBackend final : public Backend {
   void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
                         const Dropout& dropout) override;
   void dropout(Slice out, Slice x, Count rows, const Dropout& which) override;
+  void unpack(Slice out, Slice packed, const Packing& packing) override;
   void layer_norm(Slice out, Slice mean, Slice rstd, Slice x, Slice weight, Slice bias, Count rows,
                   double epsilon) override;
   void layer_norm_backward_input(Slice dx, Slice base, Slice dout, Slice x, Slice mean, Slice rstd,

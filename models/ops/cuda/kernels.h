@@ -19,6 +19,7 @@ void add_bias(cudaStream_t stream, Slice out, Slice base, Slice bias, Count rows
 void bias_dropout_add(cudaStream_t stream, Slice out, Slice base, Slice x, Slice bias, Count rows,
                       const Dropout& dropout);
 void dropout(cudaStream_t stream, Slice out, Slice x, Count rows, const Dropout& which);
+void unpack(cudaStream_t stream, Slice out, Slice packed, const Packing& packing);
 void add_positions(cudaStream_t stream, Slice out, Slice positions, const RowPlaces& places,
                    Count rows);
 // `inputs` is on the device.

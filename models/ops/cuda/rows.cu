@@ -69,10 +69,10 @@ __global__ void copy_kernel(RowsOfEach<Into> into, RowsOfEach<const From> from, 
 // out = base + mask(x + bias). bias and base may be empty. `masks`: whether there is dropout.
 template <typename T>
 __global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bias, Count rows,
-                                  Count columns, Count first_row, RowPlaces places,
-                                  host::DropoutMask<Wide<T>> mask, bool masks, bool whole) {
+                                  Count columns, Dropout dropout, host::DropoutMask<Wide<T>> mask,
+                                  bool masks, bool whole) {
   for_rows(rows, [&](Count r) {
-    const Count first_index = masks ? (first_row + places(r)) * columns : 0;
+    const Count first_index = masks ? dropout.index(r, columns) : 0;
     for_packs<T>(columns, [&](Count c, Count here) {
       Pack<T> sum = load(x + r * columns + c, here, whole);
       if (bias) {
@@ -88,6 +88,19 @@ __global__ void masked_sum_kernel(T* out, const T* base, const T* x, const T* bi
       }
       store(out + r * columns + c, sum, here, whole);
     });
+  });
+}
+
+// One group is one row.
+template <typename T>
+__global__ void unpack_kernel(T* out, const std::byte* packed, Count groups, Packing packing) {
+  for_rows(groups, [&](Count g) {
+    const std::byte* const group = packed + g * packing.group_bytes();
+    const auto scale = static_cast<Wide<T>>(scale_of_group(group));
+    for (Count i = threadIdx.x % 32; i < packing.group; i += 32)
+      out[g * packing.group + i] =
+          narrow<T>(scale * static_cast<Wide<T>>(
+                                number_of_code(group + Packing::scale_bytes, i, packing.format)));
   });
 }
 
@@ -148,14 +161,22 @@ void bias_dropout_add(cudaStream_t stream, Slice out, Slice base, Slice x, Slice
   const Count columns = x.count / rows;
   with_type(out.dtype, [&]<typename T>(T*) {
     launch(masked_sum_kernel<T>, warp_per_row(rows), stream, at<T>(out), at<T>(base), at<T>(x),
-           at<T>(bias), rows, columns, dropout.first_row, dropout.places,
-           host::DropoutMask<Wide<T>>(dropout), dropout.rate > 0,
+           at<T>(bias), rows, columns, dropout, host::DropoutMask<Wide<T>>(dropout),
+           dropout.rate > 0,
            in_packs<T>(columns, {at<T>(out), at<T>(base), at<T>(x), at<T>(bias)}));
   });
 }
 
 void dropout(cudaStream_t stream, Slice out, Slice x, Count rows, const Dropout& which) {
   bias_dropout_add(stream, out, {}, x, {}, rows, which);
+}
+
+void unpack(cudaStream_t stream, Slice out, Slice packed, const Packing& packing) {
+  const Count groups = out.count / packing.group;
+  with_type(out.dtype, [&]<typename T>(T*) {
+    launch(unpack_kernel<T>, warp_per_row(groups), stream, at<T>(out), packed.data, groups,
+           packing);
+  });
 }
 
 void add_positions(cudaStream_t stream, Slice out, Slice positions, const RowPlaces& places,

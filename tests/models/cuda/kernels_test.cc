@@ -40,12 +40,31 @@ TEST_P(GpuKernels, BiasesAndDropout) {
         host_.bias_dropout_add(out.on_host(), from->on_host(), x.on_host(), bias.on_host(), rows,
                                dropout);
         expect_same(out);
-        gpu_.dropout(out.on_gpu(), x.on_gpu(), rows, dropout);
-        host_.dropout(out.on_host(), x.on_host(), rows, dropout);
+        Dropout of_columns = dropout;
+        of_columns.first_column = 3, of_columns.all_columns = columns + 5;
+        gpu_.dropout(out.on_gpu(), x.on_gpu(), rows, of_columns);
+        host_.dropout(out.on_host(), x.on_host(), rows, of_columns);
         expect_same(out);
       }
     }
   }
+}
+
+TEST_P(GpuKernels, NumbersOfPackedMatrices) {
+  for (const PackedFormat format : {PackedFormat::int8, PackedFormat::fp6})
+    for (const Count group : {1, 5, 32, 70}) {
+      const Packing packing{format, group};
+      constexpr Count groups = 9;
+      std::vector<std::byte> bytes(static_cast<std::size_t>(packing.bytes(groups * group)));
+      pack(bytes, normals(groups * group, ++seed_), packing);
+      const Tensor packed({std::ssize(bytes)}, DType::u8, ledger_, MemoryUse::workspace);
+      copy_now(packed.slice().data, bytes.data(), std::ssize(bytes));
+      Both out = random(groups * group);
+      gpu_.unpack(out.on_gpu(), packed.slice(), packing);
+      host_.unpack(out.on_host(), {bytes.data(), std::ssize(bytes), DType::u8, &host_device()},
+                   packing);
+      expect_same(out);
+    }
 }
 
 // Some columns of wider matrices, from each type to each; then of several matrices, from which every
