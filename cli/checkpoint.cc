@@ -61,8 +61,11 @@ int inspect(CheckpointCommand c) {
              "model", index.model.layers, index.model.heads, index.model.width, index.model.context,
              index.model.vocabulary, index.model.parameter_count());
   if (index.lora.exists())
-    fmt::print("{:<14} rank {}, alpha {}, for {}; no other parameters\n", "adapters",
-               index.lora.rank, index.lora.alpha, fmt::join(index.lora.targets, ", "));
+    fmt::print("{:<14} rank {}, alpha {}, for {}{}; no other parameters\n", "adapters",
+               index.lora.rank, index.lora.alpha, fmt::join(index.lora.targets, ", "),
+               index.lora.base == PackedFormat::none
+                   ? ""
+                   : fmt::format(", beside matrices in {}", name_of(index.lora.base)));
   fmt::print("{:<14} {} on {} ranks\n", "written by", text("technique"), text("ranks"));
   print_branch(index.branch, index.step);
   fmt::print("{:<14} {} order, seed {}, {} sequences of {} tokens a step\n", "data",

@@ -90,9 +90,14 @@ void print_summary(const Plan& plan, const LaunchOptions& launch, const TrainRes
   fmt::print("{}: {} rank{} over {}, {} parameters, {} steps of {} tokens\n", plan.technique(),
              result.world_size, result.world_size == 1 ? "" : "s", result.transport,
              result.parameters, result.steps.size(), result.tokens_per_step);
-  if (plan.trains_adapters())
-    fmt::print("{} parameters of adapters are trained, the others are frozen\n",
-               lora_config(plan.options).parameter_count(plan.model));
+  if (plan.trains_adapters()) {
+    const LoraConfig lora = lora_config(plan.options);
+    fmt::print("{} parameters of adapters are trained, the others are frozen{}\n",
+               lora.parameter_count(plan.model),
+               lora.base == PackedFormat::none
+                   ? ""
+                   : fmt::format(", matrices of the blocks packed as {}", name_of(lora.base)));
+  }
   if (result.bubble) print_bubble(*result.bubble);
   if (!result.updates.empty()) print_staleness(result.updates);
   if (!result.layouts.empty()) print_layouts(result.layouts);

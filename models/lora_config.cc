@@ -28,7 +28,6 @@ struct PlainKey {
 const std::vector<PlainKey>& plain_keys() {
   static const std::vector<PlainKey> keys = {{"bias", {"none"}},
                                              {"fan_in_fan_out", {true}},
-                                             {"lora_dropout", {0}},
                                              {"init_lora_weights", {true, false, "gaussian"}},
                                              {"alora_invocation_tokens"},
                                              {"alpha_pattern"},
@@ -77,6 +76,7 @@ bool is_remark(const std::string& key) {
                                                    "runtime_config",
                                                    "r",
                                                    "lora_alpha",
+                                                   "lora_dropout",
                                                    "target_modules",
                                                    "use_rslora"};
   return std::ranges::find(remarks, key) != remarks.end();
@@ -160,6 +160,8 @@ void check(const LoraConfig& lora, const GptConfig& model) {
           fmt::format("a product of rank {} is any matrix: use at most that", model.width));
   require(std::isfinite(lora.alpha) && lora.alpha > 0, fmt::format("--lora-alpha {}", lora.alpha),
           "use a number above 0");
+  require(lora.dropout >= 0 && lora.dropout < 1, fmt::format("--lora-dropout {}", lora.dropout),
+          "use at least 0 and below 1");
   require(!model.experts.exist(), "--lora with a model that has experts",
           "use a model without experts");
 }
@@ -178,6 +180,9 @@ LoraConfig read_lora_config(const std::string& path) {
   require(value("lora_alpha").is_number(), needed_key(path, "lora_alpha"), "use a number");
   require(!file.contains("use_rslora") || value("use_rslora").is_boolean(),
           needed_key(path, "use_rslora"), "use true or false");
+  const json dropout = file.value("lora_dropout", json(0.0));
+  require(dropout.is_number() && dropout >= 0 && dropout < 1, needed_key(path, "lora_dropout"),
+          "use a number of at least 0 and below 1");
   const json targets = value("target_modules");
   require(targets.is_array() && !targets.empty() &&
               std::ranges::all_of(targets, [](const json& name) { return name.is_string(); }),
@@ -185,6 +190,7 @@ LoraConfig read_lora_config(const std::string& path) {
   lora.rank = value("r").get<int>();
   lora.alpha = value("lora_alpha").get<double>();
   lora.rank_stabilized = file.value("use_rslora", false);
+  lora.dropout = dropout.get<double>();
   lora.targets =
       lora_targets_from(fmt::format("{}", fmt::join(targets.get<std::vector<std::string>>(), ",")));
   return lora;
@@ -196,7 +202,7 @@ std::string lora_config_json(const LoraConfig& lora) {
                                  {"base_model_name_or_path", nullptr},
                                  {"r", lora.rank},
                                  {"lora_alpha", lora.alpha},
-                                 {"lora_dropout", 0.0},
+                                 {"lora_dropout", lora.dropout},
                                  {"use_rslora", lora.rank_stabilized},
                                  {"use_dora", false},
                                  {"target_modules", lora.targets},

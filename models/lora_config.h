@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/packing.h"
+
 namespace lockstep {
 
 struct GptConfig;
@@ -18,7 +20,9 @@ struct LoraConfig {
   double alpha = 0;
   bool rank_stabilized = false;      // rsLoRA: the scale is alpha / sqrt(rank)
   std::vector<std::string> targets;  // ends of the names of the layers that have one
+  double dropout = 0;                // of an adapter's input, in training
   double rate_ratio = 1;             // LoRA+: the learning rate of B over that of A; not in a file
+  PackedFormat base = PackedFormat::none;  // how the frozen matrices are stored; not in a file
 
   bool exists() const { return rank > 0; }
   bool operator==(const LoraConfig&) const = default;

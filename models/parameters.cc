@@ -69,6 +69,7 @@ std::vector<HiddenMatrices> hidden_of(std::span<const Parameter> list,
 }
 
 void Parameters::make_hidden(std::string_view name, Count rows, std::vector<Count> columns) {
+  if (are_frozen()) return;
   std::ranges::find(list_ | std::views::reverse, name, &Parameter::name)->hidden = {
       rows, std::move(columns)};
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/packing.h"
 #include "models/placement.h"
 #include "models/tensor.h"
 
@@ -60,8 +61,9 @@ struct Parameter {
   Region region = {};        // not given: all elements, on every rank along all axes but pp
   std::string tied_to = {};  // the parameter on another stage that this one duplicates
   HiddenMatrices hidden = {};
-  double rate = 1;   // its learning rate over that of the training
-  Count offset = 0;  // elements from the start of the flat buffers; no padding
+  Packing packing = {};  // of a packed matrix: its shape and region are those of its bytes
+  double rate = 1;       // its learning rate over that of the training
+  Count offset = 0;      // elements from the start of the flat buffers; no padding
   Count count = 0;
 
   const std::string& whole_name() const { return tied_to.empty() ? name : tied_to; }
@@ -74,18 +76,22 @@ std::vector<HiddenMatrices> hidden_of(std::span<const Parameter> list,
                                       std::span<const std::size_t> places);
 
 // Experts that ranks divide are apart from all other parameters: other ranks have the same ones. So are
-// frozen parameters, which have values only, and are not trained.
-enum class ParameterSet : std::uint8_t { dense, experts, frozen };
+// frozen parameters, which have values only, and are not trained; and those of them that are packed.
+enum class ParameterSet : std::uint8_t { dense, experts, frozen, packed };
+constexpr bool is_trained(ParameterSet set) {
+  return set != ParameterSet::frozen && set != ParameterSet::packed;
+}
 template <typename T>
 struct BySet {
-  T dense{}, experts{}, frozen{};
+  T dense{}, experts{}, frozen{}, packed{};
 
   T& operator[](ParameterSet set) {
-    return set == ParameterSet::dense ? dense : set == ParameterSet::experts ? experts : frozen;
+    return set == ParameterSet::dense     ? dense
+           : set == ParameterSet::experts ? experts
+           : set == ParameterSet::frozen  ? frozen
+                                          : packed;
   }
-  const T& operator[](ParameterSet set) const {
-    return set == ParameterSet::dense ? dense : set == ParameterSet::experts ? experts : frozen;
-  }
+  const T& operator[](ParameterSet set) const { return const_cast<BySet&>(*this)[set]; }
 };
 
 class Parameters {
@@ -114,7 +120,7 @@ class Parameters {
   // Changes how a registered parameter lies along an axis.
   void place_along(Axis axis, int i, PlacedAlong placed);
   // Says that a parameter, registered just now, consists of matrices with `rows` inputs and so many
-  // columns each. Ranks may have parts of them.
+  // columns each. Ranks may have parts of them. Frozen parameters need not know.
   void make_hidden(std::string_view name, Count rows, std::vector<Count> columns);
   // Allocates both flat buffers: values undefined, gradients zero. Frozen parameters get values only.
   void allocate();

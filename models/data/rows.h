@@ -29,4 +29,21 @@ struct Rows {
   }
 };
 
+// The rows that a linear layer computes at a time: all rows of a micro-batch, or some of them.
+struct RowsPart {
+  Count count, first = 0;
+  const Rows* of =
+      nullptr;  // null: rows of no micro-batch, for layers that drop nothing of their input
+
+  RowsPart(Count rows) : count(rows) {}
+  RowsPart(const Rows& all) : count(all.count()), of(&all) {}
+  operator Count() const { return count; }
+  RowsPart part(Count begin, Count rows) const {
+    RowsPart some = *this;
+    some.first += begin;
+    some.count = rows;
+    return some;
+  }
+};
+
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "models/gpt/activation_bytes.h"
 
+#include <algorithm>
+
 #include "models/ops/narrow_types.h"
 
 namespace lockstep {
@@ -210,8 +212,22 @@ Count ActivationBytes::shared(StageLayers layers) const {
 Count ActivationBytes::shared_with_adapters(bool has_head) const {
   if (!options_.lora.exists()) return 0;
   const bool has_columns = has_head || !keeps_input("attn.c_attn") || !keeps_input("mlp.c_fc");
-  return rows_ * options_.lora.rank * element_ + (has_columns ? normed("").bytes : 0) +
+  return rows_ * options_.lora.rank * element_ + dropped_and_unpacked() +
+         (has_columns ? normed("").bytes : 0) +
          (keeps_input("mlp.c_proj") ? 0 : rows_ * 4 * width_ / split_.ranks * element_);
+}
+
+// The largest one of each.
+Count ActivationBytes::dropped_and_unpacked() const {
+  const LoraConfig& lora = options_.lora;
+  const Count hidden = 4 * width_ / split_.ranks;
+  Count columns = 0;
+  if (lora.adapts("attn.c_proj")) columns = width_ / split_.ranks;
+  if (lora.adapts("attn.c_attn") || lora.adapts("mlp.c_fc")) columns = width_;
+  if (lora.adapts("mlp.c_proj")) columns = std::max(columns, hidden);
+  return ((lora.dropout > 0 ? rows_ * columns : 0) +
+          (lora.base != PackedFormat::none ? width_ * hidden : 0)) *
+         element_;
 }
 
 Count ActivationBytes::of_whole_model() const {

@@ -43,14 +43,16 @@ class ActivationBytes {
   Count kept_of_block() const;
   Count kept_of_mlp(bool has_experts) const;
   Count shared(StageLayers layers) const;
-  // Bytes that all layers of a rank share with adapters: of their products, and of inputs that backward
-  // does not need. A rank with the last stage also has the head.
+  // Bytes that all layers of a rank share with adapters: of their products and dropped inputs, of a packed
+  // matrix in use, and of inputs that backward does not need. A rank with the last stage also has the
+  // head.
   Count shared_with_adapters(bool has_head) const;
   // The peak of a stage with that many layers, with whole backward passes and one micro-batch at a
   // time.
   Count of_whole_model() const;
 
  private:
+  Count dropped_and_unpacked() const;
   TensorBytes of_outer(const char* name) const;
   TensorBytes of_all(const char* name, Count columns, const char* shape) const;
   // The rows that this rank's tokens send to experts: N K, or fewer with a capacity; and those of this

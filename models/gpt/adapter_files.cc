@@ -62,7 +62,7 @@ void put(Slice into, std::vector<double>& values) {
 std::vector<Parameter> whole_adapters(const GptConfig& config, const LoraConfig& lora) {
   Ledger none;
   Parameters parameters(DType::f32, none);
-  Adapters adapters(parameters, lora, none);
+  Adapters adapters(parameters, lora, none, 0, config.head_size());
   Parameters frozen(DType::f32, none, {}, &adapters);
   const GptStage registers(frozen, config, {.first = 0, .count = config.layers}, host_backend(),
                            none);

@@ -16,7 +16,8 @@ Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger,
       ledger_(ledger),
       parameters_(dtype, ledger),
       adapters_(options.lora.exists()
-                    ? std::optional<Adapters>(std::in_place, parameters_, options.lora, ledger)
+                    ? std::optional<Adapters>(std::in_place, parameters_, options.lora, ledger,
+                                              options.dropout.seed, config.head_size())
                     : std::nullopt),
       frozen_(dtype, ledger, {}, adapters_ ? &*adapters_ : nullptr),
       stage_(adapters_ ? frozen_ : parameters_, config_, {.first = 0, .count = config.layers},
@@ -24,7 +25,9 @@ Gpt::Gpt(const GptConfig& config, Backend& backend, DType dtype, Ledger& ledger,
   check(config);
   if (!has_memory) return;
   parameters_.allocate();
-  if (adapters_) frozen_.allocate();
+  if (!adapters_) return;
+  frozen_.allocate();
+  adapters_->packed().allocate();
 }
 
 void Gpt::initialize(std::uint64_t seed) {

@@ -29,8 +29,9 @@ class Gpt {
   // The parameters that are trained: with adapters, theirs only.
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
-  // With adapters: all others. Else there are none.
+  // With adapters: all others, and those of them that are packed. Else there are none.
   Parameters& frozen() { return frozen_; }
+  Parameters& packed() { return adapters_->packed(); }
   const ModelOptions& options() const { return options_; }
 
   // See initialize_weights().

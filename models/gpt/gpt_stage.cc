@@ -35,9 +35,12 @@ GptStage::GptStage(Parameters& parameters, const GptConfig& config, StageLayers 
   if (is_first()) embedding_ = factory.embedding(parameters, config);
   const Adapters* const adapters = parameters.adapters();
   for (int i = 0; i < layers.count; ++i) {
-    const int first = adapters ? adapters->count() : 0;
+    const int first = adapters ? adapters->count() : 0,
+              packed = adapters ? adapters->count_packed() : 0;
     blocks_.emplace_back(parameters, layers.first + i, config, options.dropout, factory);
     if (adapters) adapters_.push_back({first, adapters->count() - 1});
+    if (adapters && adapters->count_packed() > packed)
+      packed_.push_back({packed, adapters->count_packed() - 1, ParameterSet::packed});
   }
   if (is_last()) {
     norm_.emplace(parameters, "ln_f", config.width, config.layer_norm_epsilon);
@@ -60,6 +63,7 @@ Unit GptStage::head_unit() const {
 std::vector<Unit> GptStage::block_units(std::size_t i) const {
   std::vector<Unit> units = {
       {blocks_[i].first_parameter(), blocks_[i].last_parameter(), base_set()}};
+  if (!packed_.empty()) units.push_back(packed_[i]);
   if (!adapters_.empty()) units.push_back(adapters_[i]);
   if (const Experts* const experts = blocks_[i].divided_experts())
     units.push_back({experts->first_parameter(), experts->last_parameter(), ParameterSet::experts});
@@ -76,17 +80,10 @@ std::vector<Unit> GptStage::units() const {
 }
 
 template <typename Work>
-void GptStage::with_unit(const Unit& unit, UnitUse use, Work work) {
-  if (observer_) observer_->before_use(unit, use);
+void GptStage::with_units(const std::vector<Unit>& units, UnitUse use, Work work) {
+  for (std::size_t i = 0; observer_ && i < units.size(); ++i) observer_->before_use(units[i], use);
   work();
-  if (observer_) observer_->after_use(unit, use);
-}
-
-template <typename Work>
-void GptStage::with_block(std::size_t i, UnitUse use, Work work) {
-  const std::vector<Unit> units = block_units(i);
-  if (units.size() == 1) return with_unit(units.front(), use, work);
-  with_unit(units.front(), use, [&] { with_unit(units.back(), use, work); });
+  for (std::size_t i = units.size(); observer_ && i-- > 0;) observer_->after_use(units[i], use);
 }
 
 Slice GptStage::buffer(Tensor& tensor, Count rows, Count columns) {
@@ -134,14 +131,14 @@ double GptStage::forward(StageStash& stash, const Rows& rows, std::span<const st
 
   const UnitUse use = rows.in_training() ? UnitUse::forward : UnitUse::evaluation;
   if (is_first())
-    with_unit(embedding_unit(), use, [&] {
+    with_units({embedding_unit()}, use, [&] {
       embedding_->forward(backend_, input_of(0), tokens, rows, embedding_mask(rows));
     });
   else if (input.data != input_of(0).data)
     input.device->copy(input_of(0), input);
   stash.stored_inputs.clear();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    with_block(i, use, [&] {
+    with_units(block_units(i), use, [&] {
       with_shared_memory(i, stash, [&] {
         blocks_[i].forward(backend_, input_of(i + 1), stash.blocks[i], ledger_);
       });
@@ -152,7 +149,7 @@ double GptStage::forward(StageStash& stash, const Rows& rows, std::span<const st
   }
   double loss = 0;
   if (is_last())
-    with_unit(head_unit(), use, [&] {
+    with_units({head_unit()}, use, [&] {
       norm_->forward(backend_, head_->input(stash.head, rows.count(), ledger_), stash.head.norm,
                      last, split_.outer_rows(rows.count()), ledger_);
       const double smoothing = rows.in_training() ? options_.label_smoothing : 0;
@@ -210,15 +207,15 @@ void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice in
   constexpr UnitUse use = UnitUse::input_gradient;
   Tensor& own = stash.blocks.back().gradients.output;
   if (is_last())
-    with_unit(head_unit(), use,
-              [&] { take_output_gradient(stash, own, {}, Block::Weights::later); });
+    with_units({head_unit()}, use,
+               [&] { take_output_gradient(stash, own, {}, Block::Weights::later); });
   else
     take_output_gradient(stash, own, output_gradient, Block::Weights::later);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     const Slice dx = i > 0        ? outer(stash.blocks[i - 1].gradients.output, stash.rows)
                      : is_first() ? outer(stash.embedding_gradient, stash.rows)
                                   : input_gradient;
-    with_block(i, use, [&] {
+    with_units(block_units(i), use, [&] {
       make_again(i, stash);
       blocks_[i].backward_input(backend_, dx, stash.blocks[i], ledger_, Block::Weights::later);
     });
@@ -226,7 +223,7 @@ void GptStage::backward_input(StageStash& stash, Slice output_gradient, Slice in
 }
 
 void GptStage::announce(const Unit& unit) {
-  if (unit.set == ParameterSet::frozen) return;
+  if (!is_trained(unit.set)) return;
   for (int p = unit.last; observer_ && p >= unit.first; --p) observer_->gradient_ready(p, unit.set);
 }
 
@@ -243,7 +240,7 @@ void GptStage::norm_backward_weight(StageStash& stash) {
 
 void GptStage::embedding_backward(StageStash& stash, std::span<const std::int32_t> tokens,
                                   UnitUse use) {
-  with_unit(embedding_unit(), use, [&] {
+  with_units({embedding_unit()}, use, [&] {
     embedding_->backward(backend_, stash.embedding_gradient.slice(), tokens, stash.rows,
                          embedding_mask(stash.rows));
     announce(embedding_unit());
@@ -253,12 +250,12 @@ void GptStage::embedding_backward(StageStash& stash, std::span<const std::int32_
 void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> tokens) {
   constexpr UnitUse use = UnitUse::weight_gradient;
   if (is_last())
-    with_unit(head_unit(), use, [&] {
+    with_units({head_unit()}, use, [&] {
       head_backward_weight(stash);
       norm_backward_weight(stash);
     });
   for (std::size_t i = blocks_.size(); i-- > 0;)
-    with_block(i, use, [&] {
+    with_units(block_units(i), use, [&] {
       blocks_[i].backward_weight(backend_, stash.blocks[i]);
       announce_block(i);
     });
@@ -268,7 +265,7 @@ void GptStage::backward_weight(StageStash& stash, std::span<const std::int32_t> 
 void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
                         Slice output_gradient, Slice input_gradient) {
   if (is_last())
-    with_unit(head_unit(), UnitUse::backward, [&] {
+    with_units({head_unit()}, UnitUse::backward, [&] {
       take_output_gradient(stash, stash.gradients.output, {}, Block::Weights::now);
       norm_backward_weight(stash);
     });
@@ -282,7 +279,7 @@ void GptStage::backward(StageStash& stash, std::span<const std::int32_t> tokens,
     block.gradients = std::exchange(stash.gradients, {});
     std::swap(block.mlp_gradients, stash.mlp_gradients[has_experts(i)]);
     if (store_) bring_input_back(i, stash);
-    with_block(i, UnitUse::backward, [&] {
+    with_units(block_units(i), UnitUse::backward, [&] {
       with_shared_memory(i, stash, [&] {
         make_again(i, stash);
         blocks_[i].backward_input(backend_, dx, block, ledger_, Block::Weights::now);

@@ -170,13 +170,11 @@ class GptStage {
     return {embedding_->tokens(), embedding_->positions(), base_set()};
   }
   Unit head_unit() const;
-  // The units of a block: with experts or adapters of their own, two.
+  // The units of a block: with experts or adapters of their own, two; with packed matrices, three.
   std::vector<Unit> block_units(std::size_t i) const;
-  // Runs work() as a use of the unit.
+  // Runs work() as a use of the units.
   template <typename Work>
-  void with_unit(const Unit& unit, UnitUse use, Work work);
-  template <typename Work>
-  void with_block(std::size_t i, UnitUse use, Work work);
+  void with_units(const std::vector<Unit>& units, UnitUse use, Work work);
 
   Slice buffer(Tensor& tensor, Count rows, Count columns);
   Slice outer(Tensor& tensor, const Rows& rows) {
@@ -216,7 +214,7 @@ class GptStage {
   InputStore* store_ = nullptr;
   std::unique_ptr<Embedding> embedding_;
   std::vector<Block> blocks_;
-  std::vector<Unit> adapters_;  // of the blocks, if the parameters are frozen
+  std::vector<Unit> adapters_, packed_;  // of the blocks, if the parameters are frozen; if packed
   std::optional<LayerNorm> norm_;
   std::unique_ptr<Head> head_;
 

@@ -37,37 +37,45 @@ bool is_passed_over(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
-// Calls block(first row, number of rows, its part of `values` in the host's memory) until all rows
-// of a parameter are written, with a bounded number of elements at a time.
+// Calls block(some rows of the parameter's region, memory for their numbers on the host) until all rows
+// of a parameter are written, with a bounded number of elements at a time. The numbers of a packed
+// matrix are f64, so that a run of any type has the same codes.
 template <typename Block>
 void write_in_blocks(const Parameter& parameter, Slice values, Block block) {
   if (!values.device->stores()) return;
+  const Packing& packing = parameter.packing;
   const Count rows = parameter.region.rows.count, columns = parameter.count / rows;
+  const Count numbers = packing.numbers(columns);
+  const DType dtype = packing.exists() ? DType::f64 : values.dtype;
+  Region region = parameter.region;
+  for (Region::Columns& part : region.columns)
+    part.range = {packing.numbers(part.range.first), packing.numbers(part.range.count)};
   const Count at_once = std::clamp<Count>((Count{1} << 18) / columns, 1, rows);
-  std::vector<std::byte> memory(
-      static_cast<std::size_t>(at_once * columns * element_bytes(values.dtype)));
+  std::vector<std::byte> memory(static_cast<std::size_t>(at_once * numbers * element_bytes(dtype))),
+      bytes(static_cast<std::size_t>(packing.exists() ? at_once * columns : 0));
   for (Count row = 0; row < rows; row += at_once) {
     const Count count = std::min(at_once, rows - row);
-    const Slice on_host{memory.data(), count * columns, values.dtype, &host_device()};
+    Slice on_host{memory.data(), count * numbers, dtype, &host_device()};
     on_host.device->zero(on_host);  // the padding
-    block(row, count, on_host);
+    region.rows = {parameter.region.rows.first + row, count};
+    block(region, on_host);
+    if (packing.exists()) {
+      const Slice packed{bytes.data(), count * columns, DType::u8, &host_device()};
+      pack(std::span(bytes).first(static_cast<std::size_t>(packed.count)),
+           host_span<const double>(on_host), packing);
+      on_host = packed;
+    }
     const Slice into = values.part(row * columns, count * columns);
     into.device->copy(into, on_host);
   }
-}
-
-// A region of some of a parameter's rows.
-Region rows_of(const Region& region, Count first, Count count) {
-  return {.rows = {region.rows.first + first, count}, .columns = region.columns};
 }
 
 void read_region(const SafetensorsFile& file, const TensorEntry& tensor, const Parameter& parameter,
                  Slice values) {
   const Count columns = tensor.shape.back(), all_rows = tensor.count() / columns;
   std::vector<std::byte> memory;
-  write_in_blocks(parameter, values, [&](Count row, Count rows, Slice block) {
-    const Region region = rows_of(parameter.region, row, rows);
-    const Count real = std::clamp<Count>(all_rows - region.rows.first, 0, rows);
+  write_in_blocks(parameter, values, [&](const Region& region, Slice block) {
+    const Count real = std::clamp<Count>(all_rows - region.rows.first, 0, region.rows.count);
     const Count element = element_bytes(block.dtype);
     memory.resize(static_cast<std::size_t>(real * columns * element));
     file.read_part(tensor, region.rows.first * columns * (real > 0),
@@ -148,9 +156,9 @@ void initialize_weights(Parameters& parameters, const std::vector<Parameter>& wh
       return scale * random_normal(seed, stream, there);
     };
     write_in_blocks(
-        parameter, parameters.value(static_cast<int>(i)), [&](Count row, Count rows, Slice block) {
+        parameter, parameters.value(static_cast<int>(i)), [&](const Region& region, Slice block) {
           drawn.assign(static_cast<std::size_t>(block.count), 0.0);
-          for_each_run(rows_of(parameter.region, row, rows), columns,
+          for_each_run(region, columns,
                        [&](const Region::Columns&, Count there, Count here, Count count) {
                          for (Count k = 0; there < all && k < count; ++k)
                            drawn[static_cast<std::size_t>(here + k)] = value(there + k);

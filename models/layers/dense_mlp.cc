@@ -23,8 +23,8 @@ void DenseMlp::forward(Backend& backend, Slice out, Slice base, MlpStash& kept, 
   Tensor& activated = contract_->input(kept_activated);
   for (Tensor* const tensor : {&hidden, &activated})
     ensure(*tensor, {rows.count(), hidden_}, out.dtype, ledger, MemoryUse::activations);
-  expand_->forward_gelu(backend, hidden.slice(), activated.slice(), input, rows.count());
-  contract_->forward(backend, out, base, activated.slice(), rows.count(), mask(rows));
+  expand_->forward_gelu(backend, hidden.slice(), activated.slice(), input, rows);
+  contract_->forward(backend, out, base, activated.slice(), rows, mask(rows));
 }
 
 void DenseMlp::backward_input(Backend& backend, Slice dx, Slice dout, const MlpStash& kept,
@@ -33,18 +33,18 @@ void DenseMlp::backward_input(Backend& backend, Slice dx, Slice dout, const MlpS
   auto& [dhidden, contracted] = gradients.own<Gradients>();
   ensure(dhidden, {rows.count(), hidden_}, dx.dtype, ledger, MemoryUse::activations);
   contract_->backward_gelu(backend, dhidden.slice(), contracted, dout,
-                           kept.tensors.own<Activations>().hidden.slice(), rows.count(), mask(rows),
+                           kept.tensors.own<Activations>().hidden.slice(), rows, mask(rows),
                            ledger);
   if (!contract_->passes_gradient()) return run(meanwhile);
-  expand_->backward_input(backend, dx, dhidden.slice(), rows.count(), meanwhile);
+  expand_->backward_input(backend, dx, dhidden.slice(), rows, meanwhile);
 }
 
 void DenseMlp::backward_weight(Backend& backend, Slice dout, const MlpStash& kept,
                                const LayerStash& gradients, const Rows& rows) const {
   const auto& [input, hidden, activated] = kept.tensors.own<Activations>();
   const auto& [dhidden, contracted] = gradients.own<Gradients>();
-  contract_->backward_weight(backend, contracted, dout, activated.slice(), rows.count());
-  expand_->backward_weight(backend, dhidden.slice(), input, rows.count());
+  contract_->backward_weight(backend, contracted, dout, activated.slice(), rows);
+  expand_->backward_weight(backend, dhidden.slice(), input, rows);
 }
 
 }  // namespace lockstep

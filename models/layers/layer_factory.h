@@ -33,20 +33,21 @@ class ColumnLinear {
   // The same memory afterwards.
   virtual Slice own_input(const Tensor& kept) const { return kept.slice(); }
   // out[N, own columns]
-  virtual void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const = 0;
+  virtual void forward(Backend& backend, Slice out, const Tensor& kept,
+                       const RowsPart& rows) const = 0;
   // hidden[N, own columns], and activated = GELU(hidden)
   virtual void forward_gelu(Backend& backend, Slice hidden, Slice activated, const Tensor& kept,
-                            Count rows) const {
+                            const RowsPart& rows) const {
     forward(backend, hidden, kept, rows);
     backend.gelu(activated, hidden);
   }
   // dx[n, in], unless the input needs no gradient.
-  virtual void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
+  virtual void backward_input(Backend& backend, Slice dx, Slice dout, const RowsPart& rows,
                               const Meanwhile& meanwhile) const = 0;
   // Whether the input needs a gradient: anything below the layer is trained.
   virtual bool passes_gradient() const { return true; }
   virtual void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
-                               Count rows) const = 0;
+                               const RowsPart& rows) const = 0;
 };
 
 // dropout(x W + b); this rank has some columns of x, and the product is summed over the ranks.
@@ -57,21 +58,22 @@ class RowLinear {
   // takes.
   virtual Tensor& input(Tensor& kept) const { return kept; }
   // out[n, out] = base + dropout(x W + b), of x[N, own columns]
-  virtual void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
+  virtual void forward(Backend& backend, Slice out, Slice base, Slice x, const RowsPart& rows,
                        const Dropout& dropout) const = 0;
   // dx[N, own columns], given dout[n, out]. Keeps the gradient of x W in `product`, unless it is
   // dout itself, for backward_weight(). Computes no dx if the input needs no gradient.
-  virtual void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
-                              const Dropout& dropout, Ledger& ledger) const = 0;
+  virtual void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout,
+                              const RowsPart& rows, const Dropout& dropout,
+                              Ledger& ledger) const = 0;
   // The same for x = GELU(hidden): dhidden[N, own columns], the gradient of hidden
   virtual void backward_gelu(Backend& backend, Slice dhidden, Tensor& product, Slice dout,
-                             Slice hidden, Count rows, const Dropout& dropout,
+                             Slice hidden, const RowsPart& rows, const Dropout& dropout,
                              Ledger& ledger) const {
     backward_input(backend, dhidden, product, dout, rows, dropout, ledger);
     backend.gelu_backward(dhidden, dhidden, hidden);
   }
   virtual void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
-                               Count rows) const = 0;
+                               const RowsPart& rows) const = 0;
   // As of a ColumnLinear.
   virtual bool passes_gradient() const { return true; }
   virtual int last_parameter() const = 0;

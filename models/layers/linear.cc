@@ -26,10 +26,7 @@ Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count 
     : parameters_(parameters),
       in_(in),
       out_(out),
-      weight_(parameters.add({.name = name + ".weight",
-                              .shape = {in, out},
-                              .initial = initial,
-                              .region = regions.weight})),
+      weight_(add_matrix(name + ".weight", initial, regions.weight)),
       bias_(parameters.add({.name = name + ".bias", .shape = {out}, .region = regions.bias})) {
   Adapters* const adapters = parameters.adapters();
   if (!adapters) return;
@@ -37,47 +34,55 @@ Linear::Linear(Parameters& parameters, const std::string& name, Count in, Count 
   if (adapters->config().adapts(name)) adapter_.emplace(*adapters, name, in, out, regions.adapter);
 }
 
-void Linear::product(Backend& backend, Slice out, Slice x, Count rows) const {
-  backend.gemm({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_}, 0);
-  if (adapter_) adapter_->add(backend, out, x, rows);
+int Linear::add_matrix(const std::string& name, Initial initial, const Region& region) {
+  if (is_packed()) return parameters_.adapters()->add_packed(name, in_, out_, initial, region);
+  return parameters_.add(
+      {.name = name, .shape = {in_, out_}, .initial = initial, .region = region});
 }
 
-void Linear::forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const {
-  backend.gemm_bias({x, rows, in_}, {parameters_.value(weight_), in_, out_}, {out, rows, out_},
-                    base, parameters_.value(bias_));
-  if (adapter_) adapter_->add(backend, out, x, rows);
+void Linear::add_adapter(Backend& backend, Slice out, Slice x, const RowsPart& rows) const {
+  if (adapter_) adapter_->add(backend, out, adapter_->dropped(backend, x, rows), rows);
+}
+
+void Linear::product(Backend& backend, Slice out, Slice x, const RowsPart& rows) const {
+  backend.gemm({x, rows, in_}, matrix(backend), {out, rows, out_}, 0);
+  add_adapter(backend, out, x, rows);
+}
+
+void Linear::forward(Backend& backend, Slice out, Slice base, Slice x, const RowsPart& rows) const {
+  backend.gemm_bias({x, rows, in_}, matrix(backend), {out, rows, out_}, base,
+                    parameters_.value(bias_));
+  add_adapter(backend, out, x, rows);
 }
 
 void Linear::forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x,
-                          Count rows) const {
+                          const RowsPart& rows) const {
   if (adapter_) {
     forward(backend, hidden, {}, x, rows);
     return backend.gelu(activated, hidden);
   }
-  backend.gemm_bias_gelu({x, rows, in_}, {parameters_.value(weight_), in_, out_},
-                         {hidden, rows, out_}, activated, parameters_.value(bias_));
+  backend.gemm_bias_gelu({x, rows, in_}, matrix(backend), {hidden, rows, out_}, activated,
+                         parameters_.value(bias_));
 }
 
-void Linear::backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const {
+void Linear::backward_input(Backend& backend, Slice dx, Slice dout, const RowsPart& rows) const {
   if (!passes_gradient_) return;
-  backend.gemm({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
-               {dx, rows, in_}, 0);
-  if (adapter_) adapter_->add_input_gradient(backend, dx, dout, rows);
+  backend.gemm({dout, rows, out_}, matrix(backend).t(), {dx, rows, in_}, 0);
+  if (adapter_) adapter_->add_undropped_gradient(backend, dx, dout, rows);
 }
 
 void Linear::backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden,
-                           Count rows) const {
+                           const RowsPart& rows) const {
   if (!passes_gradient_) return;
   if (adapter_) {
     backward_input(backend, dhidden, dout, rows);
     return backend.gelu_backward(dhidden, dhidden, hidden);
   }
-  backend.gemm_gelu_backward({dout, rows, out_}, Matrix(parameters_.value(weight_), in_, out_).t(),
-                             {dhidden, rows, in_}, hidden);
+  backend.gemm_gelu_backward({dout, rows, out_}, matrix(backend).t(), {dhidden, rows, in_}, hidden);
 }
 
-void Linear::backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const {
-  if (adapter_) adapter_->backward_weight(backend, dout, x, rows);
+void Linear::backward_matrix(Backend& backend, Slice dout, Slice x, const RowsPart& rows) const {
+  if (adapter_) adapter_->backward_weight(backend, dout, adapter_->dropped(backend, x, rows), rows);
   if (parameters_.are_frozen()) return;
   backend.gemm(Matrix(x, rows, in_).t(), {dout, rows, out_},
                {parameters_.gradient(weight_), in_, out_}, 1);

@@ -26,7 +26,7 @@ LinearRegions row_regions(const Parameters& parameters, Range own, Count out);
 class Linear {
  public:
   // Registers name.weight [in, out], initialized with `initial`, and name.bias [out]. If they are frozen
-  // and the layer has an adapter, it is a part of all passes.
+  // and the layer has an adapter, it is a part of all passes; and a packed base packs the matrix.
   Linear(Parameters& parameters, const std::string& name, Count in, Count out, Initial initial,
          const LinearRegions& regions = {});
 
@@ -53,24 +53,38 @@ class Linear {
   int bias() const { return bias_; }
 
   // out[rows, out] = x W
-  void product(Backend& backend, Slice out, Slice x, Count rows) const;
+  void product(Backend& backend, Slice out, Slice x, const RowsPart& rows) const;
   // out[rows, out] = base + x W + b; base may be empty.
-  void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows) const;
+  void forward(Backend& backend, Slice out, Slice base, Slice x, const RowsPart& rows) const;
   // hidden[rows, out] = x W + b; activated = GELU(hidden)
-  void forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x, Count rows) const;
+  void forward_gelu(Backend& backend, Slice hidden, Slice activated, Slice x,
+                    const RowsPart& rows) const;
   // dx[rows, in] = dout W^T, unless nothing below is trained
-  void backward_input(Backend& backend, Slice dx, Slice dout, Count rows) const;
+  void backward_input(Backend& backend, Slice dx, Slice dout, const RowsPart& rows) const;
   // The same for x = GELU(hidden): dhidden[rows, in], the gradient of hidden
-  void backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden, Count rows) const;
+  void backward_gelu(Backend& backend, Slice dhidden, Slice dout, Slice hidden,
+                     const RowsPart& rows) const;
   // dW += x^T dout
-  void backward_matrix(Backend& backend, Slice dout, Slice x, Count rows) const;
+  void backward_matrix(Backend& backend, Slice dout, Slice x, const RowsPart& rows) const;
   // db += the sum of dout over the rows
   void backward_bias(Backend& backend, Slice dout, Count rows) const;
 
  private:
+  bool is_packed() const {
+    return parameters_.are_frozen() && parameters_.adapters()->config().base != PackedFormat::none;
+  }
+  int add_matrix(const std::string& name, Initial initial, const Region& region);
+  // The matrix [in, out]; unpacked until another one is.
+  Matrix matrix(Backend& backend) const {
+    return {is_packed() ? parameters_.adapters()->unpacked(backend, weight_)
+                        : parameters_.value(weight_),
+            in_, out_};
+  }
+  void add_adapter(Backend& backend, Slice out, Slice x, const RowsPart& rows) const;
+
   Parameters& parameters_;
   Count in_, out_;
-  int weight_, bias_;
+  int weight_, bias_;  // the matrix's place among packed ones if it is packed
   std::optional<Adapter> adapter_;
   bool passes_gradient_ = true;
 };

@@ -13,8 +13,8 @@ void SelfAttention::forward(Backend& backend, Slice out, Slice base, AttentionSt
                             const Rows& rows, Ledger& ledger) const {
   multiply(backend, kept.operands.own<Operands>(), out.dtype, rows, ledger);
   attend(backend, kept, rows, ledger);
-  parts_.projection->forward(backend, out, base, kept.output.own<Output>().out.slice(),
-                             rows.count(), projection_mask(rows));
+  parts_.projection->forward(backend, out, base, kept.output.own<Output>().out.slice(), rows,
+                             projection_mask(rows));
 }
 
 void SelfAttention::multiply(Backend& backend, Operands& operands, DType dtype, const Rows& rows,
@@ -26,7 +26,7 @@ void SelfAttention::multiply(Backend& backend, Operands& operands, DType dtype, 
 
 void SelfAttention::multiply_into(Backend& backend, Slice qkv, const Operands& operands,
                                   const Rows& rows) const {
-  parts_.queries_keys_values->forward(backend, qkv, operands.input, rows.count());
+  parts_.queries_keys_values->forward(backend, qkv, operands.input, rows);
 }
 
 void SelfAttention::attend(Backend& backend, AttentionStash& kept, const Rows& rows,
@@ -53,13 +53,13 @@ void SelfAttention::backward_input(Backend& backend, Slice dx, Slice dout,
   const Count all = rows.count();
   auto& [qkv, projected] = gradients.own<Gradients>();
   const Slice doutput = dx.first(all * shape(rows).width());
-  parts_.projection->backward_input(backend, doutput, projected, dout, all, projection_mask(rows),
+  parts_.projection->backward_input(backend, doutput, projected, dout, rows, projection_mask(rows),
                                     ledger);
   ensure(qkv, {all, shape(rows).qkv_width()}, dx.dtype, ledger, MemoryUse::activations);
   if (!parts_.projection->passes_gradient()) return run(meanwhile);
   attend_backward(backend, qkv.slice(), doutput, kept.operands.own<Operands>(),
                   kept.output.own<Output>(), rows);
-  parts_.queries_keys_values->backward_input(backend, dx, qkv.slice(), all, meanwhile);
+  parts_.queries_keys_values->backward_input(backend, dx, qkv.slice(), rows, meanwhile);
 }
 
 void SelfAttention::attend_backward(Backend& backend, Slice dqkv, Slice dout,
@@ -73,9 +73,9 @@ void SelfAttention::backward_weight(Backend& backend, Slice dout, const Attentio
                                     const LayerStash& gradients, const Rows& rows) const {
   const auto& [dqkv, projected] = gradients.own<Gradients>();
   parts_.projection->backward_weight(backend, projected, dout,
-                                     kept.output.own<Output>().out.slice(), rows.count());
+                                     kept.output.own<Output>().out.slice(), rows);
   parts_.queries_keys_values->backward_weight(backend, dqkv.slice(),
-                                              kept.operands.own<Operands>().input, rows.count());
+                                              kept.operands.own<Operands>().input, rows);
 }
 
 }  // namespace lockstep

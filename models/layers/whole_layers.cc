@@ -16,21 +16,22 @@ class WholeColumnLinear final : public ColumnLinear {
     return x.slice();
   }
   Slice own_input(const Tensor& kept) const override { return linear_.column_input(kept).slice(); }
-  void forward(Backend& backend, Slice out, const Tensor& kept, Count rows) const override {
+  void forward(Backend& backend, Slice out, const Tensor& kept,
+               const RowsPart& rows) const override {
     linear_.forward(backend, out, {}, own_input(kept), rows);
   }
   void forward_gelu(Backend& backend, Slice hidden, Slice activated, const Tensor& kept,
-                    Count rows) const override {
+                    const RowsPart& rows) const override {
     linear_.forward_gelu(backend, hidden, activated, own_input(kept), rows);
   }
-  void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
+  void backward_input(Backend& backend, Slice dx, Slice dout, const RowsPart& rows,
                       const Meanwhile& meanwhile) const override {
     linear_.backward_input(backend, dx, dout, rows);
     run(meanwhile);
   }
   bool passes_gradient() const override { return linear_.passes_gradient(); }
   void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
-                       Count rows) const override {
+                       const RowsPart& rows) const override {
     linear_.backward_matrix(backend, dout, own_input(kept), rows);
     linear_.backward_bias(backend, dout, rows);
   }
@@ -45,24 +46,24 @@ class WholeRowLinear final : public RowLinear {
       : linear_(parameters, name, in, out, Initial::branch_end) {}
 
   Tensor& input(Tensor& kept) const override { return linear_.row_input(kept); }
-  void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
+  void forward(Backend& backend, Slice out, Slice base, Slice x, const RowsPart& rows,
                const Dropout& dropout) const override {
     if (dropout.rate == 0) return linear_.forward(backend, out, base, x, rows);
     linear_.product(backend, out, x, rows);
     backend.bias_dropout_add(out, base, out, linear_.bias_value(), rows, dropout);
   }
-  void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
+  void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, const RowsPart& rows,
                       const Dropout& dropout, Ledger& ledger) const override {
     linear_.backward_input(backend, dx, undropped(backend, product, dout, rows, dropout, ledger),
                            rows);
   }
   void backward_gelu(Backend& backend, Slice dhidden, Tensor& product, Slice dout, Slice hidden,
-                     Count rows, const Dropout& dropout, Ledger& ledger) const override {
+                     const RowsPart& rows, const Dropout& dropout, Ledger& ledger) const override {
     linear_.backward_gelu(backend, dhidden,
                           undropped(backend, product, dout, rows, dropout, ledger), hidden, rows);
   }
   void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
-                       Count rows) const override {
+                       const RowsPart& rows) const override {
     const Slice dproduct = product.count() > 0 ? product.slice() : dout;
     linear_.backward_matrix(backend, dproduct, x, rows);
     linear_.backward_bias(backend, dproduct, rows);
@@ -72,8 +73,8 @@ class WholeRowLinear final : public RowLinear {
 
  private:
   // The gradient of the product: dout itself, or the part that dropout kept, in `product`.
-  Slice undropped(Backend& backend, Tensor& product, Slice dout, Count rows, const Dropout& dropout,
-                  Ledger& ledger) const {
+  Slice undropped(Backend& backend, Tensor& product, Slice dout, const RowsPart& rows,
+                  const Dropout& dropout, Ledger& ledger) const {
     if (dropout.rate == 0) return dout;
     ensure(product, {rows, linear_.out()}, dout.dtype, ledger, MemoryUse::activations);
     backend.dropout(product.slice(), dout, rows, dropout);

@@ -126,6 +126,8 @@ ordered_json json_of(const LoraConfig& lora, const std::string& frozen) {
           {"rank_stabilized", lora.rank_stabilized},
           {"targets", lora.targets},
           {"rate_ratio", lora.rate_ratio},
+          {"dropout", lora.dropout},
+          {"base", name_of(lora.base)},
           {"frozen", frozen}};
 }
 // Without the field all weights were trained.
@@ -137,6 +139,9 @@ void read_adapters(const json& fields, CheckpointIndex& index) {
   lora.alpha = number(adapters, "alpha");
   lora.rank_stabilized = field(adapters, "rank_stabilized").get<bool>();
   lora.rate_ratio = number(adapters, "rate_ratio");
+  // The first checkpoints with adapters have neither.
+  if (adapters.contains("dropout")) lora.dropout = number(adapters, "dropout");
+  if (adapters.contains("base")) lora.base = packed_format_from_name(text(adapters, "base"));
   for (const json& target : field(adapters, "targets")) lora.targets.push_back(target);
   lora.targets = lora_targets_from(fmt::format("{}", fmt::join(lora.targets, ",")));
   index.frozen = text(adapters, "frozen");

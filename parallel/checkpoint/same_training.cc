@@ -68,12 +68,17 @@ void require_same_training(const Training& training, const CheckpointIndex& inde
   require(
       index.lora == lora,
       index.lora.exists()
-          ? fmt::format("{} has adapters: --lora {} --lora-alpha {} --lora-targets {}{}{}", folder,
-                        index.lora.rank, index.lora.alpha, fmt::join(index.lora.targets, ","),
-                        index.lora.rank_stabilized ? " --rslora" : "",
-                        index.lora.rate_ratio == 1
-                            ? ""
-                            : fmt::format(" --lora-plus {}", index.lora.rate_ratio))
+          ? fmt::format(
+                "{} has adapters: --lora {} --lora-alpha {} --lora-targets {}{}{}{}{}", folder,
+                index.lora.rank, index.lora.alpha, fmt::join(index.lora.targets, ","),
+                index.lora.rank_stabilized ? " --rslora" : "",
+                index.lora.rate_ratio == 1 ? ""
+                                           : fmt::format(" --lora-plus {}", index.lora.rate_ratio),
+                index.lora.dropout == 0 ? ""
+                                        : fmt::format(" --lora-dropout {}", index.lora.dropout),
+                index.lora.base == lora.base
+                    ? ""
+                    : fmt::format(" --lora-base {}", name_of(index.lora.base)))
           : fmt::format("{} has no adapters", folder),
       "resume it with the same; to start a different run: --save-adapters, then --lora-init");
   if (lora.exists())

@@ -50,6 +50,18 @@ OptionGroup describe(LoraOptions& o) {
                         .help = "learning rate of B, which begins as zero, over that of A (LoRA+)",
                         .bounds = Bounds{.least = 0, .is_open = true},
                         .drawn = {"1", "4"}}),
+           of_adapters({.flag = "lora-dropout",
+                        .value = &o.lora_dropout,
+                        .help = "drop so many of the numbers of an adapter's input in training; "
+                                "default: as --lora-init says, or 0",
+                        .bounds = Bounds{.least = 0, .below = 1},
+                        .drawn = {"0", "0.3"}}),
+           of_adapters({.flag = "lora-base",
+                        .value = &o.lora_base,
+                        .help = "how the frozen matrices of the blocks are stored: as --dtype, or "
+                                "in 8 or 6 bits with a scale for each group of numbers",
+                        .choices = {"none", "int8", "fp6"},
+                        .drawn = {"none", "int8", "fp6"}}),
            of_adapters({.flag = "lora-init",
                         .value = &o.lora_init,
                         .help =
@@ -64,7 +76,9 @@ LoraConfig lora_config(const TrainOptions& o) {
           .alpha = o.lora_alpha.value_or(2.0 * o.lora_rank),
           .rank_stabilized = o.rank_stabilized,
           .targets = lora_targets_from(o.lora_targets.empty() ? "c_attn" : o.lora_targets),
-          .rate_ratio = o.lora_rate_ratio};
+          .dropout = o.lora_dropout.value_or(0),
+          .rate_ratio = o.lora_rate_ratio,
+          .base = packed_format_from_name(o.lora_base)};
 }
 
 namespace {
@@ -83,6 +97,9 @@ void take_lora_init(TrainOptions& o) {
   require_same(!o.lora_alpha || *o.lora_alpha == first.alpha,
                fmt::format("--lora-alpha {}", o.lora_alpha.value_or(0)),
                fmt::format("lora_alpha {}", first.alpha));
+  require_same(!o.lora_dropout || *o.lora_dropout == first.dropout,
+               fmt::format("--lora-dropout {}", o.lora_dropout.value_or(0)),
+               fmt::format("lora_dropout {}", first.dropout));
   require_same(!o.rank_stabilized || first.rank_stabilized, "--rslora", "use_rslora false");
   if (!o.lora_targets.empty()) {
     std::vector<std::string> given = lora_targets_from(o.lora_targets), there = first.targets;
@@ -92,6 +109,7 @@ void take_lora_init(TrainOptions& o) {
                  fmt::format("target_modules {}", fmt::join(first.targets, ",")));
   }
   o.lora_alpha = first.alpha;
+  o.lora_dropout = first.dropout;
   o.rank_stabilized = first.rank_stabilized;
   o.lora_targets = fmt::format("{}", fmt::join(first.targets, ","));
 }
@@ -106,6 +124,7 @@ void complete_lora(Plan& plan) {
   const LoraConfig lora = lora_config(o);
   check(lora, plan.model);
   o.lora_alpha = lora.alpha;
+  o.lora_dropout = lora.dropout;
   o.lora_targets = fmt::format("{}", fmt::join(lora.targets, ","));
   const auto refuse = [](bool is_asked, const char* what, const char* hint) {
     require(!is_asked, fmt::format("--lora with {}", what), hint);

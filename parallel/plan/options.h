@@ -74,6 +74,8 @@ struct LoraOptions {
   std::string lora_targets;          // separated by commas; empty: those of lora_init, or c_attn
   bool rank_stabilized = false;
   double lora_rate_ratio = 1;
+  std::optional<double> lora_dropout;  // not given: that of lora_init, or 0
+  std::string lora_base = "none";
   std::string lora_init;  // folder of adapters to start from; empty: drawn
 };
 

@@ -83,9 +83,10 @@ std::vector<Terms> ParameterTerms::frozen() const {
                                    gathers, Moment::norm_of_shards),
             sharded_state_terms(plan_, rank_, *sharding_, units_, parameters_)};
   Terms terms{.part = PlanPart::states};
-  terms.hold({.use = MemoryUse::parameters,
-              .bytes = parameters_.count() * element_bytes(plan_.options.dtype),
-              .formula = "Psi_frozen * beta"});
+  terms.hold(
+      {.use = MemoryUse::parameters,
+       .bytes = parameters_.count() * element_bytes(parameters_.dtype()),
+       .formula = set_ == ParameterSet::packed ? "bytes of packed matrices" : "Psi_frozen * beta"});
   return {terms};
 }
 

@@ -24,7 +24,7 @@ class ParameterTerms {
 
  private:
   bool are_experts() const { return set_ == ParameterSet::experts; }
-  bool are_frozen() const { return set_ == ParameterSet::frozen; }
+  bool are_frozen() const { return !is_trained(set_); }
   std::vector<Terms> frozen() const;
   void add_exchange(std::vector<Terms>& all) const;
   Terms norm_of_experts() const;

@@ -225,7 +225,7 @@ class RankTerms {
     if (options.lora.exists())
       terms.hold({.use = MemoryUse::activations,
                   .bytes = bytes.shared_with_adapters(has_last_stage()),
-                  .formula = "N r + inputs not kept",
+                  .formula = shared_with_adapters(options.lora),
                   .exact = is_even()});
     terms.hold(
         {.use = MemoryUse::activations,
@@ -235,6 +235,11 @@ class RankTerms {
          // Which block's gradients take which memory depends on the order of passes.
          .exact = is_even() && !(ends_in_mlp && has_other_blocks && peaks.block_gradients > 1)});
     return terms;
+  }
+
+  static std::string shared_with_adapters(const LoraConfig& lora) {
+    return fmt::format("N r{}{} + inputs not kept", lora.dropout > 0 ? " + a dropped input" : "",
+                       lora.base != PackedFormat::none ? " + an unpacked matrix" : "");
   }
 
   const Plan& plan_;

@@ -94,7 +94,7 @@ Count narrow_workspace_bytes(const Plan& plan, int rank, bool multiplies_bf16) {
       dry_batch(plan, rank, plan.share(rank).part(0, plan.options.micro_batches), 0);
   for (auto& [number, stage] : model.stages) pass_through(stage, plan, batch, ledger);
   for (const ParameterSet set : model.sets())
-    if (set != ParameterSet::frozen) update(model, set, plan, backend, ledger);
+    if (is_trained(set)) update(model, set, plan, backend, ledger);
   return ledger.peak_bytes(MemoryUse::workspace);
 }
 

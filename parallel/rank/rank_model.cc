@@ -28,12 +28,14 @@ namespace {
 
 BySet<ReplicaGroup> replicas_of(const Plan& plan, int rank) {
   return {plan.replicas(rank, ParameterSet::dense), plan.replicas(rank, ParameterSet::experts),
-          plan.replicas(rank, ParameterSet::frozen)};
+          plan.replicas(rank, ParameterSet::frozen), plan.replicas(rank, ParameterSet::packed)};
 }
 
-std::optional<Adapters> adapters_of(const Plan& plan, Parameters& parameters, Ledger& ledger) {
+std::optional<Adapters> adapters_of(const Plan& plan, int rank, Parameters& parameters,
+                                    Ledger& ledger) {
   if (!plan.trains_adapters()) return {};
-  return std::optional<Adapters>(std::in_place, parameters, lora_config(plan.options), ledger);
+  return std::optional<Adapters>(std::in_place, parameters, lora_config(plan.options), ledger,
+                                 plan.options.seed, plan.model.head_size(), plan.rank_place(rank));
 }
 
 }  // namespace
@@ -43,7 +45,7 @@ RankModel::RankModel(const Plan& plan, Communicator& world, Backend& backend, Le
       replicas(replicas_of(plan, ranks.rank)),
       parameters(plan.options.dtype, ledger, plan.rank_place(ranks.rank)),
       experts(plan.options.dtype, ledger, plan.rank_place(ranks.rank, ParameterSet::experts)),
-      adapters(adapters_of(plan, parameters, ledger)),
+      adapters(adapters_of(plan, ranks.rank, parameters, ledger)),
       frozen(plan.options.dtype, ledger, plan.rank_place(ranks.rank),
              adapters ? &*adapters : nullptr) {
   add_stages(plan, backend, ledger);
@@ -54,7 +56,7 @@ RankModel::RankModel(const Plan& plan, int rank, Backend& backend, Ledger& ledge
       replicas(replicas_of(plan, rank)),
       parameters(plan.options.dtype, ledger, plan.rank_place(rank)),
       experts(plan.options.dtype, ledger, plan.rank_place(rank, ParameterSet::experts)),
-      adapters(adapters_of(plan, parameters, ledger)),
+      adapters(adapters_of(plan, rank, parameters, ledger)),
       frozen(plan.options.dtype, ledger, plan.rank_place(rank), adapters ? &*adapters : nullptr) {
   add_stages(plan, backend, ledger);
 }
@@ -107,6 +109,7 @@ void RankModel::assume_choices(const Plan& plan) {
 std::vector<ParameterSet> RankModel::sets() const {
   std::vector<ParameterSet> sets = {ParameterSet::dense};
   if (adapters) sets.insert(sets.begin(), ParameterSet::frozen);
+  if (adapters && adapters->count_packed() > 0) sets.insert(sets.begin(), ParameterSet::packed);
   if (!experts.list().empty()) sets.push_back(ParameterSet::experts);
   return sets;
 }

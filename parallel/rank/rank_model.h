@@ -52,7 +52,8 @@ struct RankModel {
   Parameters& of(ParameterSet set) {
     return set == ParameterSet::dense     ? parameters
            : set == ParameterSet::experts ? experts
-                                          : frozen;
+           : set == ParameterSet::frozen  ? frozen
+                                          : adapters->packed();
   }
   const Parameters& of(ParameterSet set) const { return const_cast<RankModel&>(*this).of(set); }
   // The set of the ends of the model.
@@ -66,8 +67,8 @@ struct RankModel {
   BySet<ReplicaGroup> replicas;      // the ranks with the same ones
   Parameters parameters;             // with adapters: these only
   Parameters experts;                // that ranks divide
-  std::optional<Adapters> adapters;  // in `parameters`
-  Parameters frozen;                 // with adapters: all others
+  std::optional<Adapters> adapters;  // in `parameters`; has the packed matrices
+  Parameters frozen;                 // with adapters: all others that are not packed
   std::map<int, GptStage> stages;    // by number in the pipeline
 
  private:

@@ -33,7 +33,7 @@ class Serial final : public TrainingRank, public PassObserver {
   void load_weights() override {
     const FirstWeights weights(plan_);
     weights.set(model_.parameters());
-    if (plan_.trains_adapters()) weights.set(model_.frozen());
+    set_frozen(weights);
     set_biases(routers(), weights.biases());
   }
   void gather(Gathered what, const PartSink& sink) override {
@@ -71,9 +71,7 @@ class Serial final : public TrainingRank, public PassObserver {
              .parameters = &model_.parameters(),
              .matrices = &matrices_}};
   }
-  void take_restored() override {
-    if (plan_.trains_adapters()) FirstWeights(plan_).set(model_.frozen());
-  }
+  void take_restored() override { set_frozen(FirstWeights(plan_)); }
 
   Prediction prediction() const override {
     return predict(plan_, 0,
@@ -82,6 +80,11 @@ class Serial final : public TrainingRank, public PassObserver {
   }
 
  private:
+  void set_frozen(const FirstWeights& weights) {
+    if (!plan_.trains_adapters()) return;
+    weights.set(model_.frozen());
+    weights.set(model_.packed());
+  }
   void before_use(const Unit&, UnitUse use) override {
     if (use == UnitUse::backward) balance_.before_backward(model_.routing());
   }

@@ -23,14 +23,14 @@ void choose_algorithms(RankUnits& units, const Plan& plan, const UnitRanks& rank
   for (UnitParameters& unit : units.all) {
     const ShardLayout layout = unit.layout(ranks.shards.size());
     choose(unit.algorithms.gather, Operation::all_gather, ranks.shards, layout.exchanged(),
-           o.dtype);
+           units.dtype);
     choose(unit.algorithms.reduce, reduction, ranks.shards, layout.exchanged(), *o.reduce_dtype);
     if (ranks.group)
       choose(unit.algorithms.gather_in_group, Operation::all_gather, *ranks.group,
-             unit.layout(ranks.group->size()).exchanged(), o.dtype);
+             unit.layout(ranks.group->size()).exchanged(), units.dtype);
     if (ranks.between.size() > 1)
       choose(unit.algorithms.between, Operation::all_reduce, ranks.between,
-             layout.shard(ranks.shards.rank()), o.dtype);
+             layout.shard(ranks.shards.rank()), units.dtype);
   }
 }
 
@@ -64,7 +64,7 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
     else
       is_known = false;
   };
-  const Count element = element_bytes(plan.options.dtype);
+  const Count element = element_bytes(units.dtype);
   const auto problem = [&](const UnitParameters& unit, int ranks, Count bytes) {
     return Problem{.ranks = ranks,
                    .count = unit.layout(ranks).exchanged(),
@@ -161,7 +161,7 @@ Count sharded_scratch_bytes(const Plan& plan, const Sharding& sharding, const Ra
   const int shards = units.replicas.shards(), shard = units.replicas.shard(),
             group = sharding.group_ranks;
   const int replicas = units.replicas.replicas, replica = units.replicas.replica();
-  const Count element = element_bytes(plan.options.dtype);
+  const Count element = element_bytes(units.dtype);
   Count of_shards = 0, between = 0;
   for (const UnitParameters& unit : units.all) {
     const UnitAlgorithms& a = unit.algorithms;

@@ -12,7 +12,7 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
                              Moment norm) {
   Terms terms{.part = PlanPart::gradients};
   if (units.replicas.copies == 1) return terms;
-  const Count element = element_bytes(plan.options.dtype);
+  const Count element = element_bytes(units.dtype);
   if (sharding.trains) {
     terms.send(norm_label, norm_traffic(units.replicas.shards(), units.replicas.shard()),
                sizeof(double));
@@ -36,7 +36,8 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
   const auto [gradients, parameters, messages] = sharded_formulas(plan, sharding);
   if (!sharding.trains) {
     terms.send("parameters", traffic->parameters, element, parameters);
-    terms.bytes_formula = parameters + " of frozen parameters";
+    terms.bytes_formula =
+        parameters + (units.dtype == DType::u8 ? " of packed matrices" : " of frozen parameters");
     terms.messages_formula = messages;
     return terms;
   }
@@ -69,7 +70,7 @@ Count shard_state_bytes(const OptimizerSettings& settings, DType dtype, const Ra
 Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
                           const RankUnits& units, const Parameters& parameters) {
   Terms terms{.part = PlanPart::states};
-  const DType dtype = plan.options.dtype;
+  const DType dtype = units.dtype;
   const ShardedElements elements = sharded_elements(plan, rank, sharding, units);
   const auto buffers = [](bool is_sharded, const char* which) {
     return is_sharded ? std::string("(Psi/P + ") + which + ") * beta" : "Psi * beta";

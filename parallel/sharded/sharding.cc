@@ -31,9 +31,9 @@ bool alternates(const Schedule& schedule) {
 std::optional<Sharding> sharding_of(const Plan& plan, ParameterSet set) {
   const TrainOptions& o = plan.options;
   const int stage = plan.zero_stage();
-  if (stage == 0 || (set == ParameterSet::frozen && stage < 3)) return {};
+  if (stage == 0 || (!is_trained(set) && stage < 3)) return {};
   Sharding sharding{.stage = stage,
-                    .trains = set != ParameterSet::frozen,
+                    .trains = is_trained(set),
                     .reduces_every_micro_batch = o.accumulation == "sync",
                     .all_reduces_gradients = plan.all_reduces_gradients(),
                     .by_stage = !alternates(plan.schedule),
@@ -72,7 +72,8 @@ std::vector<UnitEvent> step_order(const Plan& plan, const Sharding& sharding,
 RankUnits sharded_units(const RankModel& model, const Sharding& sharding, ParameterSet set,
                         const std::vector<std::string>& chosen) {
   const bool has_ends = set == model.base_set();
-  RankUnits units{.replicas = model.replicas[set], .all = {}, .stages = {}};
+  RankUnits units{
+      .replicas = model.replicas[set], .dtype = model.of(set).dtype(), .all = {}, .stages = {}};
   const EmbeddingCopies copies = model.embedding_copies();
   for (const auto& [number, stage] : model.stages) {
     std::vector<Unit> of_stage = stage.units();

@@ -87,6 +87,7 @@ struct UnitParameters {
 };
 struct RankUnits {
   ReplicaGroup replicas;            // the ranks that have these units
+  DType dtype;                      // of their values
   std::vector<UnitParameters> all;  // stage by stage: the root, if there is one, then the blocks
   struct Stage {
     int number = 0;  // in the pipeline

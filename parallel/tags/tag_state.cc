@@ -37,7 +37,7 @@ Tag TagState::tag_of(const Parameter& parameter, const std::vector<Parameter>& w
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
     if (axes_[axis].kind == TagAxis::Kind::layers)
       tag[axis] = placement[axes_[axis].axis].placed != Placed::sharded ? Along::replicated
-                  : columns < of->shape.back()                          ? Along::columns
+                  : columns < parameter.packing.bytes(of->shape.back()) ? Along::columns
                                                                         : Along::rows;
   return tag;
 }

@@ -40,25 +40,26 @@ class TensorColumnLinear final : public ColumnLinear {
     return gathered_input().own(linear_.column_input(kept));
   }
 
-  void forward(Backend& backend, Slice out, const Tensor& given, Count rows) const override {
+  void forward(Backend& backend, Slice out, const Tensor& given,
+               const RowsPart& rows) const override {
     const Tensor& kept = linear_.column_input(given);
     // lab: solution
     gathered_input().with_all_rows(
         kept, rows, TensorRanks::forward_label, GatheredInput::Pass::forward,
-        [&](Slice x, Slice of_out, Count of_rows) {
+        [&](Slice x, Slice of_out, const RowsPart& of_rows) {
           linear_.forward(backend, of_out, {}, x, of_rows);
         },
         out);
     // lab: given
   }
 
-  void backward_input(Backend& backend, Slice dx, Slice dout, Count rows,
+  void backward_input(Backend& backend, Slice dx, Slice dout, const RowsPart& rows,
                       const Meanwhile& meanwhile) const override {
     if (!passes_gradient()) return run(meanwhile);
     // lab: solution
     gathered_input().sum_gradient(
         dx, rows,
-        [&](Slice partial, Slice of_dout, Count of_rows) {
+        [&](Slice partial, Slice of_dout, const RowsPart& of_rows) {
           linear_.backward_input(backend, partial, of_dout, of_rows);
         },
         dout, TensorRanks::backward_label, meanwhile);
@@ -68,12 +69,12 @@ class TensorColumnLinear final : public ColumnLinear {
   bool passes_gradient() const override { return linear_.passes_gradient(); }
 
   void backward_weight(Backend& backend, Slice dout, const Tensor& kept,
-                       Count rows) const override {
+                       const RowsPart& rows) const override {
     if (!linear_.trains_matrix()) return;
     // lab: solution
     gathered_input().with_all_rows(
         kept, rows, TensorRanks::backward_label, GatheredInput::Pass::backward,
-        [&](Slice x, Slice of_dout, Count of_rows) {
+        [&](Slice x, Slice of_dout, const RowsPart& of_rows) {
           linear_.backward_matrix(backend, of_dout, x, of_rows);
         },
         dout);

@@ -17,8 +17,8 @@ Slice GatheredInput::own(const Tensor& kept) const {
 // lab: end
 
 // lab: with_all_rows
-void GatheredInput::with_all_rows(const Tensor& kept, Count rows, const char* label, Pass pass,
-                                  const Product& product, Slice other) const {
+void GatheredInput::with_all_rows(const Tensor& kept, const RowsPart& rows, const char* label,
+                                  Pass pass, const Product& product, Slice other) const {
   const LayerSplit& split = ranks_.split();
   // lab: solution
   const bool is_there = !split.by_sequence || (split.keeps_gathered && pass == Pass::backward);
@@ -35,15 +35,17 @@ void GatheredInput::with_all_rows(const Tensor& kept, Count rows, const char* la
     return product(all, other, rows);
   }
   const Chunks x(all, split.ranks), of_other(other, split.ranks);
-  ranks_.gather_in_parts(all, label,
-                         [&](int part) { product(x[part], of_other[part], rows / split.ranks); });
+  const Count each = rows / split.ranks;
+  ranks_.gather_in_parts(all, label, [&](int part) {
+    product(x[part], of_other[part], rows.part(part * each, each));
+  });
   // lab: given
 }
 // lab: end
 
 // lab: sum_gradient
-void GatheredInput::sum_gradient(Slice dx, Count rows, const Product& product, Slice other,
-                                 const char* label, const Meanwhile& meanwhile) const {
+void GatheredInput::sum_gradient(Slice dx, const RowsPart& rows, const Product& product,
+                                 Slice other, const char* label, const Meanwhile& meanwhile) const {
   const LayerSplit& split = ranks_.split();
   // lab: solution
   if (!split.by_sequence) {
@@ -53,8 +55,9 @@ void GatheredInput::sum_gradient(Slice dx, Count rows, const Product& product, S
   const Slice partial = ranks_.scratch(TensorRanks::Use::partial, rows, columns_, dx.dtype);
   if (ranks_.overlaps()) {
     const Chunks gradient(partial, split.ranks), of_other(other, split.ranks);
+    const Count each = rows / split.ranks;
     ranks_.sum_in_parts(partial, label, [&](int part) {
-      product(gradient[part], of_other[part], rows / split.ranks);
+      product(gradient[part], of_other[part], rows.part(part * each, each));
     });
   } else {
     product(partial, other, rows);

@@ -15,17 +15,17 @@ class GatheredInput {
   // This rank's rows there.
   Slice own(const Tensor& kept) const;
 
-  // Calls product(rows of the input, the same rows of `other`, their number), once with all rows, or
-  // part by part while others are exchanged. Does not gather again rows that were kept in forward.
+  // Calls product(some rows of the input, the same rows of `other`, which these are), once with all rows,
+  // or part by part while others are exchanged. Does not gather again rows that were kept in forward.
   enum class Pass : std::uint8_t { forward, backward };
-  using Product = std::function<void(Slice x, Slice other, Count rows)>;
-  void with_all_rows(const Tensor& kept, Count rows, const char* label, Pass pass,
+  using Product = std::function<void(Slice x, Slice other, const RowsPart& rows)>;
+  void with_all_rows(const Tensor& kept, const RowsPart& rows, const char* label, Pass pass,
                      const Product& product, Slice other) const;
 
   // dx = the sum over the ranks of product(destination rows of the gradient, the same rows of
-  // `other`, their number).
-  void sum_gradient(Slice dx, Count rows, const Product& product, Slice other, const char* label,
-                    const Meanwhile& meanwhile) const;
+  // `other`, which these are).
+  void sum_gradient(Slice dx, const RowsPart& rows, const Product& product, Slice other,
+                    const char* label, const Meanwhile& meanwhile) const;
 
  private:
   TensorRanks& ranks_;

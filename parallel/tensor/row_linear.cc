@@ -26,7 +26,7 @@ class TensorRowLinear final : public RowLinear {
 
   Tensor& input(Tensor& kept) const override { return linear_.row_input(kept); }
 
-  void forward(Backend& backend, Slice out, Slice base, Slice x, Count rows,
+  void forward(Backend& backend, Slice out, Slice base, Slice x, const RowsPart& rows,
                const Dropout& dropout) const override {
     // lab: solution
     const bool separate = ranks_.split().by_sequence;
@@ -34,8 +34,9 @@ class TensorRowLinear final : public RowLinear {
         separate ? ranks_.scratch(TensorRanks::Use::partial, rows, linear_.out(), out.dtype) : out;
     if (separate && ranks_.overlaps()) {
       const Chunks of_product(product, ranks_.split().ranks), of_x(x, ranks_.split().ranks);
+      const Count each = rows / ranks_.split().ranks;
       ranks_.sum_in_parts(product, TensorRanks::forward_label, [&](int part) {
-        linear_.product(backend, of_product[part], of_x[part], rows / ranks_.split().ranks);
+        linear_.product(backend, of_product[part], of_x[part], rows.part(part * each, each));
       });
     } else {
       linear_.product(backend, product, x, rows);
@@ -46,7 +47,7 @@ class TensorRowLinear final : public RowLinear {
     // lab: given
   }
 
-  void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, Count rows,
+  void backward_input(Backend& backend, Slice dx, Tensor& product, Slice dout, const RowsPart& rows,
                       const Dropout& dropout, Ledger& ledger) const override {
     // lab: solution
     const LayerSplit& split = ranks_.split();
@@ -64,14 +65,15 @@ class TensorRowLinear final : public RowLinear {
       return linear_.backward_input(backend, dx, product.slice(), rows);
     }
     const Chunks of_dx(dx, split.ranks), of_product(product.slice(), split.ranks);
+    const Count each = rows / split.ranks;
     ranks_.gather_in_parts(product.slice(), TensorRanks::backward_label, [&](int part) {
-      linear_.backward_input(backend, of_dx[part], of_product[part], rows / split.ranks);
+      linear_.backward_input(backend, of_dx[part], of_product[part], rows.part(part * each, each));
     });
     // lab: given
   }
 
   void backward_weight(Backend& backend, const Tensor& product, Slice dout, Slice x,
-                       Count rows) const override {
+                       const RowsPart& rows) const override {
     // lab: solution
     const Slice dproduct = product.count() > 0 ? product.slice() : dout;
     linear_.backward_matrix(backend, dproduct, x, rows);

@@ -136,7 +136,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         own.matrices->step(own.data->optimizers(), learning_rate, gradient_scale);
     });
     for (Replicated& own : sets_)
-      if (own.set != ParameterSet::frozen) own.data->step(learning_rate, gradient_scale);
+      if (is_trained(own.set)) own.data->step(learning_rate, gradient_scale);
   }
   void wait_for_parameters() override {
     for (Replicated& own : sets_) own.data->wait_for_parameters();
@@ -154,7 +154,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     for (Replicated& own : sets_) own.data->take_restored();
     if (!plan_.trains_adapters()) return;
     const FirstWeights weights(plan_);
-    of(ParameterSet::frozen).load([&] { weights.set(model_.frozen); });
+    for (Replicated& own : sets_)
+      if (!is_trained(own.set)) own.data->load([&] { weights.set(model_.of(own.set)); });
   }
 
   PipelineRecord finish() override;

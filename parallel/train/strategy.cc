@@ -11,7 +11,7 @@ std::unique_ptr<DataParallel> make_data_parallel(RankContext& context, Communica
                                                  const Plan& plan, RankModel& model,
                                                  ParameterSet set, Backend& backend) {
   if (sharding_of(plan, set)) return make_sharded(context, replicas, plan, model, set, backend);
-  if (set == ParameterSet::frozen) return make_frozen(context, replicas, model.of(set));
+  if (!is_trained(set)) return make_frozen(context, replicas, model.of(set));
   if (plan.options.local_steps)
     return make_local_steps(context, replicas, plan, model.of(set), backend);
   return make_ddp(context, replicas, plan, model.of(set), backend);

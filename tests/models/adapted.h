@@ -40,7 +40,8 @@ inline std::span<double> gradients_of(Parameters& parameters, const std::string&
 struct Adapted {
   explicit Adapted(const LoraConfig& lora)
       : model(small_model, host_backend(), DType::f64, ledger, true, {.lora = lora}) {
-    initialize_weights(model.frozen(), model.frozen().list(), small_model.layers, 5);
+    for (Parameters* const base : {&model.frozen(), &model.packed()})
+      initialize_weights(*base, whole_parameters(small_model), small_model.layers, 5);
     const std::vector<Parameter> whole = whole_adapters(small_model, lora);
     initialize_weights(model.parameters(), whole, small_model.layers, 5, 100);
     const std::span<double> all = host_span<double>(model.parameters().values());

@@ -51,7 +51,8 @@ class AdapterFiles : public testing::Test {
 };
 
 TEST_F(AdapterFiles, ComeBackAsTheyWere) {
-  const LoraConfig lora = all_layers();
+  LoraConfig lora = all_layers();
+  lora.dropout = 0.25;
   Adapted adapted(lora);
   const std::vector<Parameter> whole = whole_adapters(small_model, lora);
   AdapterWriter writer(whole);
@@ -61,6 +62,7 @@ TEST_F(AdapterFiles, ComeBackAsTheyWere) {
   EXPECT_EQ(there.rank, 3);
   EXPECT_EQ(there.alpha, 5);
   EXPECT_TRUE(there.rank_stabilized);
+  EXPECT_EQ(there.dropout, 0.25);
   EXPECT_EQ(there.targets, lora.targets);
   Adapted other(lora);
   other.model.parameters().values().device->zero(other.model.parameters().values());
@@ -93,7 +95,7 @@ TEST_F(AdapterFiles, OfAnotherKindAreRefused) {
   EXPECT_THAT(refused([](json& config) { config.erase("fan_in_fan_out"); }),
               HasSubstr("no \"fan_in_fan_out\""));
   EXPECT_THAT(refused_with("use_something_new", true), HasSubstr("\"use_something_new\""));
-  EXPECT_THAT(refused_with("lora_dropout", 0.1), HasSubstr("\"lora_dropout\""));
+  EXPECT_THAT(refused_with("lora_dropout", 1.0), HasSubstr("\"lora_dropout\""));
   EXPECT_THAT(refused_with("peft_type", "IA3"), HasSubstr("not the configuration of a LoRA"));
   EXPECT_THAT(refused_with("r", 0), HasSubstr("\"r\""));
   EXPECT_THAT(refused_with("lora_alpha", "much"), HasSubstr("\"lora_alpha\""));

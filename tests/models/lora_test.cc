@@ -3,8 +3,11 @@
 
 #include <cmath>
 
+#include "collectives/base/error.h"
+#include "models/layers/linear.h"
 #include "models/optimizers/optimizers.h"
 #include "tests/models/adapted.h"
+#include "tests/models/numbers.h"
 
 namespace lockstep {
 namespace {
@@ -179,6 +182,120 @@ TEST(Lora, RateOfBMayBeAnother) {
       moved_b += is_b && moved[0][at] != 0;
     }
   EXPECT_GT(moved_b, 0U);
+}
+
+// One frozen layer with an adapter that drops of its input, by the place of each number in the model and
+// in the batch.
+TEST(LoraDropout, DropsOfTheAdaptersInputAlone) {
+  constexpr Count in = 6, out = 8, rank = 2, count = 6;
+  constexpr double rate = 0.4, scale = 1.5;
+  Ledger ledger;
+  Parameters trained(DType::f64, ledger);
+  Adapters adapters(trained,
+                    {.rank = rank, .alpha = scale * rank, .targets = {"c_fc"}, .dropout = rate},
+                    ledger, 9);
+  Parameters frozen(DType::f64, ledger, {}, &adapters);
+  const Linear linear(frozen, "h.2.mlp.c_fc", in, out, Initial::normal);
+  for (Parameters* const parameters : {&trained, &frozen}) {
+    parameters->allocate();
+    std::ranges::copy(normals(parameters->count(), 4),
+                      host_span<double>(parameters->values()).begin());
+  }
+  adapters.reserve(count);
+  std::vector<double> x = normals(count * in, 5);
+  const auto forward = [&](const RowsPart& rows) {
+    std::vector<double> made(static_cast<std::size_t>(rows.count * out));
+    std::vector<double> of(x.begin() + rows.first * in, x.begin() + (rows.first + rows.count) * in);
+    linear.forward(host_backend(), slice(made), {}, slice(of), rows);
+    return made;
+  };
+  const auto expected = [&](double dropped, std::int64_t step) {
+    const std::span<double> w = values_of(frozen, "h.2.mlp.c_fc.weight"),
+                            b = values_of(frozen, "h.2.mlp.c_fc.bias"),
+                            a = values_of(trained, "h.2.mlp.c_fc.lora_A"),
+                            bt = values_of(trained, "h.2.mlp.c_fc.lora_B");
+    std::vector<double> made;
+    for (Count r = 0; r < count; ++r)
+      for (Count o = 0; o < out; ++o) {
+        double sum = b[static_cast<std::size_t>(o)];
+        for (Count i = 0; i < in; ++i) {
+          const double number = x[static_cast<std::size_t>(r * in + i)];
+          const auto bits = static_cast<long double>(
+              random_bits(9, -1 - (2 * 4 + 2) - (step << 22), ((10 + r) << 24) + i));
+          const double kept =
+              bits < static_cast<long double>(dropped) * 0x1p64L ? 0 : 1 / (1 - dropped);
+          sum += number * w[static_cast<std::size_t>(i * out + o)];
+          for (Count k = 0; k < rank; ++k)
+            sum += scale * kept * number * a[static_cast<std::size_t>(k * in + i)] *
+                   bt[static_cast<std::size_t>(k * out + o)];
+        }
+        made.push_back(sum);
+      }
+    return made;
+  };
+  Rows rows{.sequences = 2, .length = 3, .first = 10, .step = 4};
+  const std::vector<double> whole = forward(rows);
+  expect_near(whole, expected(rate, 4), 1e-13);
+  expect_near(forward(RowsPart(rows).part(2, 4)),
+              std::vector<double>(whole.begin() + 2 * out, whole.end()), 1e-13);
+  rows.step = 5;
+  expect_near(forward(rows), expected(rate, 5), 1e-13);
+  rows.step = -1;  // no training
+  expect_near(forward(rows), expected(0, 0), 1e-13);
+  EXPECT_THROW(forward(RowsPart(count)), Error);
+}
+
+// Forward and backward draw the same masks: derivatives of the loss by differences.
+TEST(LoraDropout, GradientsAreDerivatives) {
+  LoraConfig lora = all_layers();
+  lora.dropout = 0.4;
+  Adapted adapted(lora), without(all_layers());
+  Parameters& parameters = adapted.model.parameters();
+  Batch batch = some_batch();
+  batch.step = 3;
+  const double loss = adapted.model.forward_backward(batch, 16);
+  EXPECT_EQ(adapted.model.loss_sum(batch), without.model.loss_sum(batch));
+  const std::span<double> values = host_span<double>(parameters.values());
+  const std::span<double> all = host_span<double>(parameters.gradients());
+  const std::vector<double> gradients(all.begin(), all.end());
+  const auto loss_with = [&](std::size_t i, double value) {
+    const double before = std::exchange(values[i], value);
+    const double changed = adapted.model.forward_backward(batch, 16);
+    values[i] = before;
+    return changed;
+  };
+  constexpr double h = 1e-5;
+  for (std::size_t i = 0; i < values.size(); i += 11)
+    EXPECT_NEAR((loss_with(i, values[i] + h) - loss_with(i, values[i] - h)) / (2 * h), gradients[i],
+                1e-8);
+  ++batch.step;
+  EXPECT_NE(adapted.model.forward_backward(batch, 16), loss);
+}
+
+// The same bits as with the numbers that the packed base stands for.
+TEST(PackedBase, IsTheModelWithTheseNumbers) {
+  for (const PackedFormat format : {PackedFormat::int8, PackedFormat::fp6}) {
+    LoraConfig lora = all_layers();
+    Adapted plain(lora);
+    lora.base = format;
+    Adapted packed(lora);
+    Parameters& matrices = packed.model.packed();
+    EXPECT_EQ(std::ssize(matrices.list()), 4 * small_model.layers);
+    for (const Parameter& parameter : matrices.list()) {
+      const Packing packing = parameter.packing;
+      EXPECT_EQ(packing, (Packing{format, 4}));
+      const Slice bytes = matrices.value(matrices.index(parameter.name));
+      const std::span<double> numbers = values_of(plain.model.frozen(), parameter.name);
+      std::vector<std::byte> expected(static_cast<std::size_t>(bytes.count));
+      pack(expected, numbers, packing);
+      EXPECT_TRUE(std::ranges::equal(expected, std::span(bytes.data, expected.size())));
+      host_backend().unpack(host_slice(numbers), bytes, packing);
+    }
+    EXPECT_EQ(packed.model.forward_backward(some_batch(), 16),
+              plain.model.forward_backward(some_batch(), 16));
+    EXPECT_TRUE(std::ranges::equal(host_span<double>(packed.model.parameters().gradients()),
+                                   host_span<double>(plain.model.parameters().gradients())));
+  }
 }
 
 }  // namespace

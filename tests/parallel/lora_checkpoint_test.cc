@@ -60,6 +60,9 @@ TEST(LoraCheckpoints, AreTakenByAnyPlan) {
   };
   EXPECT_THAT(refused([](TrainOptions& o) { o.lora_alpha = 9; }),
               HasSubstr("has adapters: --lora 4 --lora-alpha 8 --lora-targets c_attn"));
+  EXPECT_THAT(refused([](TrainOptions& o) { o.lora_base = "int8"; }),
+              HasSubstr("--lora-targets c_attn --lora-base none"));
+  EXPECT_THAT(refused([](TrainOptions& o) { o.lora_dropout = 0.5; }), HasSubstr("has adapters"));
   EXPECT_THAT(refused([](TrainOptions& o) { o.lora_rank = 0; }), HasSubstr("has adapters"));
   EXPECT_THAT(refused([](TrainOptions& o) { o.init.clear(); }), HasSubstr("of other weights"));
   TrainOptions plain = frozen_run("ddp");

@@ -58,15 +58,25 @@ TEST_P(Lora, ReproducesTheReference) {
     ASSERT_EQ(static_cast<float>(final[i]), static_cast<float>(theirs[i])) << i;
 }
 
-// Adapters of all layers, which begin at random; and of some, so that backward ends elsewhere.
+// Adapters of all layers, which begin at random; and of some, so that backward ends elsewhere. Masks
+// and packed matrices are those of one rank.
 TEST_P(Lora, EqualsOneRankWhateverTheTargets) {
   const LoraCase& c = GetParam();
-  for (const char* targets : {"c_attn,c_proj,c_fc", "mlp.c_proj", "attn.c_proj,c_fc"}) {
+  struct Adapted {
+    const char* targets;
+    double dropout;
+    const char* base;
+  };
+  for (const auto& [targets, dropout, base] : {Adapted{"c_attn,c_proj,c_fc", 0.3, "fp6"},
+                                               {"mlp.c_proj", 0, "int8"},
+                                               {"attn.c_proj,c_fc", 0.3, "none"}}) {
     SCOPED_TRACE(targets);
     const auto with_adapters = [&](TrainOptions options) {
       options.steps = 3;
       options.lora_rank = 3;
       options.lora_targets = targets;
+      options.lora_dropout = dropout;
+      options.lora_base = base;
       options.rank_stabilized = true;
       options.lora_rate_ratio = 4;
       return options;
@@ -86,6 +96,8 @@ TEST_P(Lora, HasTagsThatFit) {
   TrainOptions options = c.with(frozen_run(c.technique));
   options.lora_rank = 3;
   options.lora_targets = "c_attn,c_proj,c_fc";
+  options.lora_dropout = 0.1;
+  options.lora_base = "fp6";
   const Plan plan = plan_of(options, c.ranks);
   if (c.technique == "serial") return;
   EXPECT_GT(check_tags_of(plan, {0, c.ranks - 1}), 100);
@@ -96,6 +108,9 @@ TEST_P(Lora, IsPredictedWithSixteenBits) {
   TrainOptions options = c.with(lora_run(c.technique));
   options.dtype = DType::bf16;
   options.steps = 2;
+  options.lora_init.clear();
+  options.lora_dropout = 0.1;
+  options.lora_base = "int8";
   EXPECT_TRUE(theory_holds(run(c.ranks, options)));
 }
 
@@ -114,6 +129,33 @@ TEST(LoraMemory, IsThatOfTheAdapters) {
     const Count shared = rows * (rank_of_lora + lora_width + 4 * lora_width);
     EXPECT_EQ(record.peak_bytes.at("activations"),
               full.ranks[0].peak_bytes.at("activations") + (shared - not_kept) * 8);
+  }
+}
+
+// Heads of 8 columns: 12 bytes of int8 for a head of a row, 10 of FP6.
+TEST(LoraMemory, IsThatOfThePackedBase) {
+  constexpr Count numbers = lora_layers * 12 * lora_width * lora_width, rows = 4 * 16;
+  for (const auto& [base, bytes] :
+       {std::pair("int8", numbers / 8 * 12), {"fp6", numbers / 8 * 10}}) {
+    const auto packed = [&, base = base](const std::string& technique) {
+      TrainOptions options = lora_run(technique);
+      options.lora_init.clear();
+      options.lora_base = base;
+      options.lora_dropout = 0.1;
+      return run(2, options);
+    };
+    const TrainResult plain = run(2, lora_run("ddp")), ddp = packed("ddp");
+    for (const TrainResult* const result : {&ddp, &plain}) EXPECT_TRUE(theory_holds(*result));
+    const auto &before = plain.ranks[0].peak_bytes, &now = ddp.ranks[0].peak_bytes;
+    EXPECT_EQ(now.at("parameters"), before.at("parameters") - numbers * 8 + bytes);
+    // A matrix of the mlp, and the dropped input of c_attn.
+    EXPECT_EQ(now.at("activations"),
+              before.at("activations") + (4 * lora_width + rows) * lora_width * 8);
+    // Gathered for forward and for backward, as they are stored.
+    const TrainResult fsdp = packed("fsdp"), whole = run(2, lora_run("fsdp"));
+    EXPECT_TRUE(theory_holds(fsdp));
+    EXPECT_EQ(fsdp.ranks[0].traffic.at("parameters").sent_bytes,
+              whole.ranks[0].traffic.at("parameters").sent_bytes - 2 * (numbers * 8 - bytes) / 2);
   }
 }
 
@@ -162,6 +204,12 @@ TEST(LoraPlans, ThatDoNotTrainAdaptersAreRefused) {
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_rank = 5; }), HasSubstr("--lora 5, and"));
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_alpha = 5; }),
               HasSubstr("--lora-alpha 5, and"));
+  EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_dropout = 0.1; }),
+              HasSubstr("--lora-dropout 0.1, and"));
+  EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_dropout = 1; }),
+              HasSubstr("--lora-dropout"));
+  EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_base = "int4"; }),
+              HasSubstr("--lora-base"));
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.rank_stabilized = true; }),
               HasSubstr("use_rslora false"));
   EXPECT_THAT(with("ddp", 2, [](TrainOptions& o) { o.lora_targets = "c_fc"; }),
