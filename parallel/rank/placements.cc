@@ -16,7 +16,10 @@ std::vector<PlacedColumns> placements_of(const Plan& plan, int rank) {
                          .region = {.rows = parameter.region.rows, .columns = {}},
                          .placement = columns.placement,
                          .set = set});
+        const Packing& packing = parameter.packing;
         all.back().region.columns.push_back(columns);
+        all.back().region.columns.back().range = {packing.numbers(columns.range.first),
+                                                  packing.numbers(columns.range.count)};
         is_first = false;
       }
     }
