@@ -74,7 +74,7 @@ void TensorRanks::gather_in_parts(Slice all, const char* label, const OnPart& pr
     }
     // Again for each part: before it arrived, its memory was that of something else.
     announce(Operation::all_gather, own_rows(all), all);
-    product(here);
+    product((here + comm_->size()) % comm_->size());
     if (!arriving) continue;
     wait([&] {
       arriving->wait();
@@ -108,7 +108,7 @@ void TensorRanks::sum_in_parts(Slice partial, const char* label, const OnPart& p
     Request growing;
     if (step > 0)
       growing = comm_->irecv_reduce(part[here], comm_->left(), ReduceOp::sum, messages_ - 1);
-    product(here);
+    product((here + comm_->size()) % comm_->size());
     if (growing) wait([&] { growing->wait(); });
     if (step + 1 < comm_->size())
       leaving.push_back(comm_->isend(part[here], comm_->right(), messages_++));
