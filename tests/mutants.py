@@ -292,7 +292,7 @@ MUTANTS = [
     ("models/layers/lora.cc", ".places = rows.of->places(rows.first),", ".places = rows.of->places(0),"),
     ("models/layers/lora.cc", ".first_column = first_column_,", ".first_column = 0,"),
     ("models/layers/lora.cc", "stream_ - rows.of->step * streams_of_step", "stream_"),
-    ("models/layers/lora.cc", "block * std::ssize(parts) + (part - parts.begin())", "block * std::ssize(parts)"),
+    ("models/layers/lora.cc", "(part - parts.begin())", "0 * (part - parts.begin())"),
     ("models/layers/lora.cc", "rows.of->in_training() ? rate : 0", "rate"),
     ("models/layers/lora.cc", "  backend.dropout(gradient, gradient, rows.count, dropout);\n", ""),
     ("models/layers/lora.cc", "packing_.bytes(columns.range.first)", "columns.range.first"),
