@@ -120,6 +120,7 @@ class Communicator {
 
   // The label under which traffic is counted from now on. Empty: the operation's name.
   void set_label(std::string label) { label_ = std::move(label); }
+  const std::string& label() const { return label_; }
 
   // Whether the other ranks exist: see launch_alone().
   bool has_peers() const { return transport_->capabilities().has_peers; }

@@ -103,38 +103,58 @@ class Sign final : public Codec<T> {
   void decode(const std::byte* in, std::span<T> x) const override { take_signs(in, T{1}, x); }
 };
 
-template <typename T>
-class Int8 final : public Codec<T> {
+// `bits` of a number: 8, or 4, of which two lie in a byte, the first in its lower half.
+template <typename T, int bits>
+class Quantized final : public Codec<T> {
  public:
   Count bytes(Count count) const override {
-    return count + static_cast<Count>(sizeof(float)) * blocks_of(count, quantized_together);
+    return (count * bits + 7) / 8 +
+           static_cast<Count>(sizeof(float)) * blocks_of(count, quantized_together);
   }
   void encode(std::span<const T> x, double, std::byte* out) const override {
-    for_each_block<quantized_together, quantized_together + sizeof(float)>(
+    for_each_block<quantized_together, block_bytes>(
         x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
-          const auto step = static_cast<float>(largest_of(x.subspan(first, count)) / 127);
+          const auto step = static_cast<float>(largest_of(x.subspan(first, count)) / most);
           std::memcpy(out + at, &step, sizeof step);
+          std::byte* const codes = out + at + sizeof step;
           // A step that has no inverse: of (nearly) zeros, or not finite.
           if (!std::isnormal(step)) {
-            std::memset(out + at + sizeof step, 0, count);
+            std::memset(codes, 0, (count * bits + 7) / 8);
             return;
           }
           const T inverse = T{1} / static_cast<T>(step);
-          for (std::size_t i = 0; i < count; ++i)
-            out[at + sizeof step + i] = static_cast<std::byte>(static_cast<std::int8_t>(
-                std::clamp(std::nearbyint(x[first + i] * inverse), T{-127}, T{127})));
+          const auto code = [&](std::size_t i) {
+            return static_cast<std::byte>(static_cast<std::int8_t>(
+                std::clamp(std::nearbyint(x[first + i] * inverse), T{-most}, T{most})));
+          };
+          if constexpr (bits == 8) {
+            for (std::size_t i = 0; i < count; ++i) codes[i] = code(i);
+          } else {
+            for (std::size_t i = 0; i + 1 < count; i += 2)
+              codes[i / 2] = (code(i) & std::byte{15}) | code(i + 1) << 4;
+            if (count % 2 == 1) codes[count / 2] = code(count - 1) & std::byte{15};
+          }
         });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
-    for_each_block<quantized_together, quantized_together + sizeof(float)>(
+    for_each_block<quantized_together, block_bytes>(
         x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
           float step = 0;
           std::memcpy(&step, in + at, sizeof step);
-          for (std::size_t i = 0; i < count; ++i)
-            x[first + i] = static_cast<T>(step) *
-                           static_cast<T>(static_cast<std::int8_t>(in[at + sizeof step + i]));
+          const std::byte* const codes = in + at + sizeof step;
+          for (std::size_t i = 0; i < count; ++i) {
+            std::byte code = codes[i * bits / 8];
+            // The shift to the right brings the sign along.
+            if (bits == 4 && i % 2 == 0) code <<= 4;
+            x[first + i] =
+                static_cast<T>(step) * static_cast<T>(static_cast<std::int8_t>(code) >> (8 - bits));
+          }
         });
   }
+
+ private:
+  static constexpr int most = (1 << (bits - 1)) - 1;
+  static constexpr std::size_t block_bytes = quantized_together * bits / 8 + sizeof(float);
 };
 
 // The smallest power of two by which the largest of a block, divided, is at most e4m3's largest number.
@@ -194,7 +214,8 @@ template <typename T>
 std::unique_ptr<Codec<T>> make_codec(std::string_view name) {
   if (name == "onebit") return std::make_unique<OneBit<T>>();
   if (name == "sign") return std::make_unique<Sign<T>>();
-  if (name == "int8") return std::make_unique<Int8<T>>();
+  if (name == "int8") return std::make_unique<Quantized<T, 8>>();
+  if (name == "int4") return std::make_unique<Quantized<T, 4>>();
   require(name == "mxfp8", [&] { return "no codec '" + std::string(name) + "'"; });
   return std::make_unique<MxFp8<T>>();
 }

@@ -4,6 +4,7 @@
 //   onebit       n/8 + 4                its sign; all become plus or minus their root mean square
 //   sign         n/8                    its sign; all become 1 or -1
 //   int8         n + 4 ceil(n/256)      127 steps on either side of zero, up to the largest of 256
+//   int4         n/2 + 4 ceil(n/256)    7 steps
 //   mxfp8        n + ceil(n/32)         e4m3, times a power of two for each 32
 //
 // A zero counts as positive where only signs stay. Rounding is to nearest, ties to even. A number that is

@@ -14,14 +14,15 @@
 namespace lockstep {
 namespace {
 
-enum class Number : std::uint8_t { none, rank, share };
+enum class Number : std::uint8_t { none, rank, share, bits };
 
 struct ExchangeEntry {
   std::string_view name, summary;
   Number number = Number::none;
   std::string_view codec = {};  // of a sum in two phases
   bool has_feedback = false;
-  std::string_view formula;
+  bool by_node = false;
+  std::string_view formula = {};  // of replicas that all-reduce
 };
 
 const std::vector<ExchangeEntry>& exchanges() {
@@ -52,7 +53,12 @@ const std::vector<ExchangeEntry>& exchanges() {
        .summary = "powersgd:R: matrices of rank R, with error feedback",
        .number = Number::rank,
        .has_feedback = true,
-       .formula = "2(P-1)/P * (R * (m + q) of matrices + vectors) * beta"}};
+       .formula = "2(P-1)/P * (R * (m + q) of matrices + vectors) * beta"},
+      {.name = "qgz",
+       .summary = "qgz:B: sharded gradients in B = 4 or 8 bits, added up within nodes, then "
+                  "between them",
+       .number = Number::bits,
+       .by_node = true}};
   return entries;
 }
 
@@ -62,6 +68,7 @@ std::vector<std::string> texts() {
     all.push_back(fmt::format("{}{}", entry.name,
                               entry.number == Number::rank    ? ":R"
                               : entry.number == Number::share ? ":F"
+                              : entry.number == Number::bits  ? ":B"
                                                               : ""));
   return all;
 }
@@ -74,8 +81,10 @@ const ExchangeEntry* find_exchange(std::string_view name) {
 }  // namespace
 
 bool ExchangeMethod::has_feedback() const { return find_exchange(name)->has_feedback; }
+bool ExchangeMethod::adds_by_node() const { return find_exchange(name)->by_node; }
 std::string_view ExchangeMethod::codec() const {
   const ExchangeEntry& entry = *find_exchange(name);
+  if (entry.number == Number::bits) return number == 4 ? "int4" : "int8";
   return entry.has_feedback || entry.codec == "sign" ? std::string_view{} : entry.codec;
 }
 bool ExchangeMethod::passes_overflow() const {
@@ -93,13 +102,20 @@ ExchangeMethod exchange_from_text(std::string_view text) {
   if (!has_number) return method;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, method.number);
-  const bool is_rank = entry->number == Number::rank;
-  const bool fits = is_rank ? method.number >= 1 && method.number <= 1 << 20 &&
-                                  method.number == static_cast<int>(method.number)
-                            : method.number > 0 && method.number <= 1;
+  const auto [fits, hint] = [&]() -> std::pair<bool, std::string_view> {
+    const double x = method.number;
+    switch (entry->number) {
+      case Number::rank:
+        return {x >= 1 && x <= 1 << 20 && x == static_cast<int>(x),
+                "the rank is a whole number of at least 1: powersgd:2"};
+      case Number::bits:
+        return {x == 4 || x == 8, "a gradient has 4 or 8 bits: qgz:4"};
+      default:
+        return {x > 0 && x <= 1, "the share is above 0 and at most 1: topk:0.01"};
+    }
+  }();
   require(error == std::errc() && stop == end && fits, fmt::format("--exchange {}", text),
-          is_rank ? "the rank is a whole number of at least 1: powersgd:2"
-                  : "the share is above 0 and at most 1: topk:0.01");
+          std::string(hint));
   return method;
 }
 

@@ -17,6 +17,8 @@
 //
 //   sum of all gradients - sum of all results = sum over ranks of what they keep
 //
+// qgz:B is for sharded gradients alone: see compressed_scatter.h.
+//
 // Tang et al., "1-bit Adam", 2021; Bernstein et al., "signSGD", 2018; Lin et al., "Deep gradient
 // compression", 2018; Vogels et al., "PowerSGD", 2019.
 #pragma once
@@ -33,7 +35,7 @@
 
 namespace lockstep {
 
-// A method by name, with its number: the rank of powersgd, the share of topk.
+// A method by name, with its number: the rank of powersgd, the share of topk, the bits of qgz.
 struct ExchangeMethod {
   std::string name;
   double number = 0;
@@ -43,6 +45,9 @@ struct ExchangeMethod {
   bool has_feedback() const;
   // Whether gradients that overflow may pass: they show in the result, and spoil nothing that is kept.
   bool passes_overflow() const;
+  // Whether it adds up within nodes, then between them, and so only reduces each gradient to the rank that
+  // owns it.
+  bool adds_by_node() const;
   // The codec that it rounds with (see codec.h) and keeps nothing; empty: it does more than that.
   std::string_view codec() const;
 };

@@ -68,11 +68,13 @@ void complete_exchange(Plan& plan) {
       fmt::format("for matrices with {} rows, which it would send as they are", plan.model.width),
       fmt::format("use a rank of at most {}", most_rank));
   refuse(plan.has_servers(), "with parameter servers", "train ddp, or another plan with replicas");
-  refuse(
-      plan.zero_stage() > 0 && method.codec().empty(),
-      fmt::format("with ZeRO stage {}", plan.zero_stage()),
-      "its ranks reduce each gradient to one of them: train ddp, or use --exchange int8, mxfp8 or "
-      "bf16");
+  refuse(plan.zero_stage() > 0 && method.codec().empty(),
+         fmt::format("with ZeRO stage {}", plan.zero_stage()),
+         "its ranks reduce each gradient to one of them: train ddp, or use --exchange int8, mxfp8, "
+         "qgz:4 or bf16");
+  refuse(plan.zero_stage() == 0 && method.adds_by_node(), "with replicas that shard no gradients",
+         "its ranks end with the sums of their own shards: train zero or fsdp, or use --exchange "
+         "int8");
   refuse(plan.zero_stage() > 0 && plan.all_reduces_gradients(), "with --zero-volume all-reduce",
          "compressed gradients are reduced to the ranks that own them: use --zero-volume paper");
   refuse(o.exchange_warm_up > 0 && (plan.zero_stage() > 0 || o.local_steps.has_value()),

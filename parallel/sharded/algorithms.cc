@@ -90,7 +90,7 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
         if (plan.compresses_gradients()) {
           sum.gradients += scatter_traffic(exchange_from_text(plan.options.exchange),
                                            unit.layout(units.replicas.shards()).chunks(),
-                                           units.replicas.shard());
+                                           units.replicas.shard(), facts.ranks_per_node);
           break;
         }
         add(sum.gradients, sharding.reduction(), unit.algorithms.reduce,
@@ -118,7 +118,8 @@ namespace {
 
 std::string gradients_formula(const Plan& plan, const Sharding& sharding) {
   if (plan.compresses_gradients())
-    return fmt::format("(P-1) * {}(Psi_unit/P) of each reduction", plan.options.exchange);
+    return fmt::format("(P-1) * {}(Psi_unit/P) of each reduction",
+                       exchange_from_text(plan.options.exchange).codec());
   if (sharding.all_reduces_gradients && sharding.algorithms.reduce != "ring")
     return fmt::format("all_reduce/{}, by unit", sharding.algorithms.reduce);
   const bool each = sharding.shards_gradients() && sharding.reduces_every_micro_batch &&
@@ -145,6 +146,9 @@ std::string parameters_formula(const Plan& plan, const Sharding& sharding) {
 ShardedFormulas sharded_formulas(const Plan& plan, const Sharding& sharding) {
   const UnitAlgorithms& a = sharding.algorithms;
   const bool all_rings = a.gather == "ring" && a.reduce == "ring" && a.between == "ring";
+  if (plan.compresses_gradients() && exchange_from_text(plan.options.exchange).adds_by_node())
+    return {gradients_formula(plan, sharding), parameters_formula(plan, sharding),
+            fmt::format("(L-1) + (N-1) for each reduction, all_gather/{} for each unit", a.gather)};
   return {gradients_formula(plan, sharding), parameters_formula(plan, sharding),
           all_rings ? "(P-1) for each unit and exchange"
                     : fmt::format("{}/{} and all_gather/{}, by unit and exchange",

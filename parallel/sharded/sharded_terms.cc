@@ -16,8 +16,8 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
   if (sharding.trains) {
     terms.send(norm_label, norm_traffic(units.replicas.shards(), units.replicas.shard()),
                sizeof(double));
-    terms.hold(
-        {.use = MemoryUse::communication, .bytes = sharded_communication_bytes(plan, units)});
+    terms.hold({.use = MemoryUse::communication,
+                .bytes = sharded_communication_bytes(plan, units, facts)});
     terms.hold({.use = MemoryUse::communication,
                 .bytes = norm_scratch_bytes(units.replicas.shards(), units.replicas.shard()),
                 .moment = norm});

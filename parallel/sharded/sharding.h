@@ -35,6 +35,7 @@
 
 #include "collectives/algorithm.h"
 #include "models/parameters.h"
+#include "parallel/plan/environment.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/sharded/order.h"
 #include "parallel/sharded/shard_layout.h"
@@ -145,6 +146,7 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
 
 // Returns the memory for communication: the largest unit as it is exchanged, if its gradients are
 // rounded to a different type.
-Count sharded_communication_bytes(const Plan& plan, const RankUnits& units);
+Count sharded_communication_bytes(const Plan& plan, const RankUnits& units,
+                                  const ReplicaFacts& facts);
 
 }  // namespace lockstep

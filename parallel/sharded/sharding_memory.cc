@@ -184,7 +184,8 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
   return elements;
 }
 
-Count sharded_communication_bytes(const Plan& plan, const RankUnits& units) {
+Count sharded_communication_bytes(const Plan& plan, const RankUnits& units,
+                                  const ReplicaFacts& facts) {
   const auto exchanged = [&](const UnitParameters& unit) {
     return unit.layout(units.replicas.shards()).exchanged();
   };
@@ -195,7 +196,7 @@ Count sharded_communication_bytes(const Plan& plan, const RankUnits& units) {
                ? 0
                : scatter_memory_bytes(exchange_from_text(plan.options.exchange), plan.options.dtype,
                                       most.layout(units.replicas.shards()).chunks(),
-                                      units.replicas.shard());
+                                      units.replicas.shard(), facts.ranks_per_node);
   const Count largest = exchanged(most);
   return GradientExchange::memory_bytes(plan, units.replicas.copies, largest);
 }

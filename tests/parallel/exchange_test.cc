@@ -12,33 +12,32 @@
 #include <random>
 
 #include "parallel/exchange/codec.h"
-#include "parallel/exchange/compressed_scatter.h"
 #include "parallel/exchange/two_phase.h"
+#include "tests/parallel/exchanged_numbers.h"
 #include "tests/parallel/training.h"
 
 namespace lockstep {
 namespace {
 
+using test::decoded;
+using test::gradients_of;
+using Numbers = test::Numbers;
 using testing::HasSubstr;
-using Numbers = std::vector<double>;
 
 const std::vector<std::string> all_methods = {"int8",    "mxfp8",      "onebit",
                                               "signsgd", "topk:0.125", "powersgd:2"};
-
-Numbers decoded(std::string_view codec, const Numbers& x) {
-  const auto made = make_codec<double>(codec);
-  std::vector<std::byte> wire(static_cast<std::size_t>(made->bytes(std::ssize(x))));
-  made->encode(x, made->scale(x), wire.data());
-  Numbers back(x.size());
-  made->decode(wire.data(), back);
-  return back;
-}
 
 TEST(Codecs, OneBitHasTheRootMeanSquare) {
   const Numbers back = decoded("onebit", {3, -1, 0, 2});
   const double size = std::sqrt(14.0 / 4);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(back[i], i == 1 ? -size : size, 1e-6);
   EXPECT_EQ(decoded("sign", {3, -1, 0, 2}), (Numbers{1, -1, 1, 1}));
+}
+
+TEST(Codecs, FourBitsHaveSevenStepsOnEitherSide) {
+  EXPECT_EQ(decoded("int4", {7, -7, 3.4, -3.4, 0.4, 2.5, 3.5}), (Numbers{7, -7, 3, -3, 0, 2, 4}));
+  EXPECT_EQ(decoded("int4", {-14}), Numbers{-14});
+  EXPECT_EQ(decoded("int4", Numbers(300)), Numbers(300));
 }
 
 TEST(Codecs, EightBitsAreSymmetricAndKeepZeros) {
@@ -71,6 +70,7 @@ TEST(Codecs, EightBitsAreSymmetricAndKeepZeros) {
   for (const double each : tiny) EXPECT_NEAR(each, 0, 1e-40);
   EXPECT_EQ(encoded_bytes("int8", 257), 257 + 8);
   EXPECT_EQ(encoded_bytes("mxfp8", 33), 33 + 2);
+  EXPECT_EQ(encoded_bytes("int4", 257), 129 + 8);
   EXPECT_EQ(encoded_bytes("onebit", 9), 2 + 4);
 }
 
@@ -92,14 +92,6 @@ std::vector<ExchangedBucket> buckets_of_test() {
   add(buckets[1], {3, 4});  // too narrow to be worth a product
   buckets[1].range.first = buckets[0].range.count;
   return buckets;
-}
-
-Numbers gradients_of(int rank, int step, Count count) {
-  std::mt19937 random(static_cast<unsigned>(rank * 1000 + step));
-  std::normal_distribution<double> normal;
-  Numbers x(static_cast<std::size_t>(count));
-  for (double& each : x) each = normal(random);
-  return x;
 }
 
 // What the ranks have after each step, and what they keep at the end.
@@ -394,85 +386,6 @@ TEST(TopK, OfEqualNumbersTakesTheFirst) {
     EXPECT_EQ(result[i], i >= sent ? 0 : i % 2 == 0 ? 3 : -3) << i;
 }
 
-// The first phase alone: each rank gets the sum of its own chunk, bit for bit that of loops over all ranks.
-TEST(Scatter, AddsUpEncodedChunks) {
-  constexpr int ranks = 3;
-  constexpr Count count = 700;
-  const std::vector<Range> chunks = {{0, 300}, {300, 399}, {699, 1}};
-  for (const char* method : {"int8", "mxfp8"}) {
-    std::vector<Numbers> got(ranks);
-    std::int64_t sent = 0, expected_sent = 0, memory = 0, expected_memory = 0;
-    std::mutex mutex;
-    launch({.ranks = ranks, .timeout_s = 30, .fault = {}}, [&](RankContext& context) {
-      Communicator& comm = context.world;
-      const ExchangeMethod how = exchange_from_text(method);
-      const std::int64_t before = context.ledger.bytes(MemoryUse::communication);
-      const auto scatter = make_compressed_scatter(how, DType::f64, chunks, comm, host_device());
-      const std::int64_t held = context.ledger.bytes(MemoryUse::communication) - before;
-      Numbers x = gradients_of(comm.rank(), 0, count);
-      scatter->run(comm, host_slice(std::span(x)), chunks);
-      const Range own = chunks[static_cast<std::size_t>(comm.rank())];
-      const std::lock_guard lock(mutex);
-      got[static_cast<std::size_t>(comm.rank())].assign(x.begin() + own.first,
-                                                        x.begin() + own.first + own.count);
-      sent += context.counters.total().sent_bytes;
-      expected_sent += scatter_traffic(how, chunks, comm.rank()).sent_elements;
-      memory += held;
-      expected_memory += scatter_memory_bytes(how, DType::f64, chunks, comm.rank());
-    });
-    for (std::size_t to = 0; to < ranks; ++to) {
-      Numbers sum;
-      for (int from = 0; from < ranks; ++from) {
-        const Numbers x = gradients_of(from, 0, count);
-        const Numbers back = decoded(
-            method,
-            Numbers(x.begin() + chunks[to].first, x.begin() + chunks[to].first + chunks[to].count));
-        sum.resize(back.size());
-        for (std::size_t i = 0; i < back.size(); ++i)
-          sum[i] = from == 0 ? back[i] : sum[i] + back[i];
-      }
-      EXPECT_EQ(got[to], sum) << method << to;
-    }
-    EXPECT_EQ(sent, expected_sent);
-    EXPECT_EQ(memory, expected_memory);
-    EXPECT_EQ(sent, method == std::string("int8") ? 2 * (300 + 8 + 399 + 8 + 1 + 4)
-                                                  : 2 * (300 + 10 + 399 + 13 + 1 + 1));
-  }
-}
-
-TEST(Scatter, TrainsUnderShardedPlans) {
-  struct Case {
-    const char* technique;
-    int ranks, zero_stage, replicas;
-    const char* sharding;
-    DType dtype;
-  };
-  int compared = 0;
-  for (const char* method : {"int8", "mxfp8"})
-    for (const auto& [technique, ranks, zero_stage, replicas, sharding, dtype] :
-         {Case{"zero", 3, 1, 1, "flat", DType::f32},
-          {"zero", 2, 2, 1, "flat", DType::bf16},
-          {"zero", 4, 3, 2, "flat", DType::f64},
-          {"fsdp", 3, 3, 1, "per-parameter", DType::f32},
-          {"3d", 8, 2, 1, "flat", DType::f64}}) {
-      TrainOptions options = test::golden_run(technique, dtype);
-      options.exchange = method;
-      options.micro_batches = 2;
-      options.zero_stage = zero_stage;
-      options.replicas = replicas;
-      options.sharding = sharding;
-      if (options.technique == "3d") {
-        options.mesh_lengths[Axis::tp] = 2;
-        options.sequence_parallel = true;
-      }
-      const TrainResult result = test::run(ranks, options);
-      EXPECT_TRUE(theory_holds(result)) << method << " " << technique << zero_stage;
-      EXPECT_LT(result.steps.back().loss, result.steps.front().loss) << method << technique;
-      ++compared;
-    }
-  EXPECT_EQ(compared, 10);
-}
-
 // Every plan that takes them: the closed forms hold, and the loss falls.
 TEST(CompressedTraining, HoldsItsClosedForms) {
   struct Case {
@@ -550,6 +463,8 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused("ddp", "topk:0", nothing), HasSubstr("above 0 and at most 1"));
   EXPECT_THAT(refused("ddp", "int8:2", nothing), HasSubstr("choose none"));
   EXPECT_THAT(refused("zero", "onebit", nothing), HasSubstr("with ZeRO stage 1"));
+  EXPECT_THAT(refused("ddp", "qgz:4", nothing), HasSubstr("replicas that shard no gradients"));
+  EXPECT_THAT(refused("zero", "qgz:5", nothing), HasSubstr("4 or 8 bits"));
   EXPECT_THAT(refused("zero", "int8", [](auto& o) { o.zero_volume = "all-reduce"; }),
               HasSubstr("with --zero-volume all-reduce"));
   EXPECT_THAT(refused("ddp", "onebit", [](auto& o) { o.dtype = DType::f16; }),
