@@ -424,6 +424,7 @@ MUTANTS = [
     ("parallel/exchange/codec.cc", "(1 << (bits - 1)) - 1", "(1 << (bits - 1))"),
     ("parallel/exchange/codec.cc", "bits == 4 && i % 2 == 0", "bits == 4 && i % 2 == 1"),
     ("parallel/exchange/compressed_scatter.cc", ": sums(summed, count)", ": sums(0, count)"),
+    ("parallel/sharded/unit.cc", "if (compressed && !from_group_)", "if (compressed)"),
     ("parallel/exchange/two_phase.cc", "if (has_feedback_) add(sum, view(feedback.chunk, count));", ""),
     ("parallel/exchange/two_phase.cc", "kept[i] = x[i] - decoded[i]", "kept[i] = decoded[i] - x[i]"),
     ("parallel/exchange/top_k.cc", "std::bit_cast<Bits>(std::abs(", "std::bit_cast<Bits>(("),

@@ -117,6 +117,7 @@ struct ShardingOptions {
   int replicas = 1;                   // hybrid sharding: groups of ranks that each hold all shards
   std::string zero_volume = "paper";  // or all-reduce: stages 1 and 2 send gradients twice
   std::string sharding = "flat";      // or per-parameter: each is split along its first dimension
+  std::string gather = "whole";       // parameters; int8, mxfp8: see exchange/compressed_gather.h
   std::string prefetch = "backward-pre";  // none, backward-post
   bool prefetch_last_block = false;  // with backward-post: gather it before the head's backward
   bool forward_prefetch = false;

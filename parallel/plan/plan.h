@@ -86,6 +86,8 @@ struct Plan {
   bool all_reduces_gradients() const;
   // Whether they send fewer bytes than their gradients have, not merely another type.
   bool compresses_gradients() const { return compresses(options); }
+  // Whether ranks that shard parameters gather them in fewer bytes.
+  bool compresses_parameters() const { return zero_stage() == 3 && options.gather != "whole"; }
   // Whether the stages with copies of the embedding add their gradients after replicas have. Compressed next to other
   // gradients, the same sum would become another one on each of these stages.
   bool sums_tied_copies_last() const { return compresses_gradients() && zero_stage() == 0; }

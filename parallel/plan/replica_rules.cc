@@ -26,11 +26,25 @@ void check_resharding(const Plan& plan) {
           "all of them");
 }
 
+// Ranks that split layers have copies of norms and biases, and stages of the embedding.
+void check_gather(const Plan& plan) {
+  if (!plan.compresses_parameters()) return;
+  for (const auto& [axis, flag] : {std::pair(tp, "--tp"), {pp, "--pp"}})
+    require(plan.length(axis) == 1,
+            fmt::format("--gather {} with {} {}", plan.options.gather, flag, plan.length(axis)),
+            "what several ranks have, norms or the embedding, would be rounded on each with other "
+            "parameters, and differ in their passes: use --gather whole");
+  const std::string& base = plan.options.lora_base;
+  require(base == "none", fmt::format("--gather {} with --lora-base {}", plan.options.gather, base),
+          "packed parameters are gathered as they are: use --gather whole");
+}
+
 }  // namespace
 
 void check_data(const Plan& plan) {
   const TrainOptions& o = plan.options;
   check_resharding(plan);
+  check_gather(plan);
   require(plan.zero_stage() == 0 || plan.copies() % o.replicas == 0,
           fmt::format("--replicas {} of the shards on {} data-parallel ranks", o.replicas,
                       plan.copies()),

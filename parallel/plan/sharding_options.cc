@@ -67,6 +67,14 @@ OptionGroup describe(ShardingOptions& o) {
            .has_effect =
                [](const TrainOptions& all) { return all.zero_stage == 1 || all.zero_stage == 2; },
            .needs = "ZeRO stage 1 or 2"},
+          {.flag = "gather",
+           .value = &o.gather,
+           .help = "how parameters are compressed while ranks gather them (ZeRO++'s qwZ): whole, "
+                   "not at all; int8, in blocks with one scale each; mxfp8, 8-bit floating point "
+                   "numbers in blocks with one power of two each; optimizers keep whole ones",
+           .choices = {"whole", "int8", "mxfp8"},
+           .has_effect = [](const TrainOptions& all) { return all.zero_stage == 3; },
+           .needs = "ZeRO stage 3 or fsdp"},
           {.flag = "sharding",
            .value = &o.sharding,
            .help = "how parameters are sharded: flat (a unit's parameters concatenated and cut "

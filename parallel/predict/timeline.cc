@@ -84,10 +84,11 @@ class PassSeconds final : public PassObserver {
 void check_shape(const Plan& plan, const std::optional<Sharding>& sharding) {
   require(sharding && !sharding->by_stage && plan.ranks == plan.shards() &&
               plan.length(Axis::cp) == 1 && sharding->group_ranks == 0 &&
-              plan.options.offload == "none" && !plan.compresses_gradients(),
+              plan.options.offload == "none" && !plan.compresses_gradients() &&
+              !plan.compresses_parameters(),
           "a predicted timeline of this plan",
-          "use zero with --stage 1 to 3 or fsdp, without --replicas, --offload, groups and "
-          "--exchange");
+          "use zero with --stage 1 to 3 or fsdp, without --replicas, --offload, groups, "
+          "--exchange and --gather");
   const UnitAlgorithms& named = sharding->algorithms;
   for (const auto& [collective, name] :
        {std::pair(Operation::all_gather, named.gather), {sharding->reduction(), named.reduce}}) {

@@ -4,11 +4,26 @@
 
 #include <algorithm>
 
+#include "parallel/exchange/compressed_gather.h"
 #include "parallel/exchange/compressed_scatter.h"
 #include "parallel/plan/algorithms.h"
 #include "parallel/rank/gradient_exchange.h"
 
 namespace lockstep {
+namespace {
+
+// What ranks gather of a unit from all of them: its parameters, or bytes of codes.
+struct GatheredElements {
+  Count count = 0;
+  DType dtype = DType::f32;
+};
+GatheredElements gathered_elements(const Plan& plan, DType dtype, const ShardLayout& layout) {
+  if (plan.compresses_parameters() && layout.ranks() > 1)
+    return {gathered_bytes(plan.options.gather, layout.chunks()), DType::u8};
+  return {layout.exchanged(), dtype};
+}
+
+}  // namespace
 
 void choose_algorithms(RankUnits& units, const Plan& plan, const UnitRanks& ranks) {
   const auto choose = [](std::string& name, Operation collective, Communicator& comm, Count count,
@@ -22,8 +37,9 @@ void choose_algorithms(RankUnits& units, const Plan& plan, const UnitRanks& rank
       plan.all_reduces_gradients() ? Operation::all_reduce : Operation::reduce_scatter;
   for (UnitParameters& unit : units.all) {
     const ShardLayout layout = unit.layout(ranks.shards.size());
-    choose(unit.algorithms.gather, Operation::all_gather, ranks.shards, layout.exchanged(),
-           units.dtype);
+    const GatheredElements gathered = gathered_elements(plan, units.dtype, layout);
+    choose(unit.algorithms.gather, Operation::all_gather, ranks.shards, gathered.count,
+           gathered.dtype);
     choose(unit.algorithms.reduce, reduction, ranks.shards, layout.exchanged(), *o.reduce_dtype);
     if (ranks.group)
       choose(unit.algorithms.gather_in_group, Operation::all_gather, *ranks.group,
@@ -72,8 +88,11 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
                    .ranks_per_node = facts.ranks_per_node};
   };
   const auto gather = [&](const UnitParameters& unit) {
-    add(sum.parameters, Operation::all_gather, unit.algorithms.gather,
-        problem(unit, units.replicas.shards(), element), units.replicas.shard());
+    Problem all = problem(unit, units.replicas.shards(), element);
+    const GatheredElements gathered =
+        gathered_elements(plan, units.dtype, unit.layout(units.replicas.shards()));
+    all.count = gathered.count, all.element_bytes = element_bytes(gathered.dtype);
+    add(sum.parameters, Operation::all_gather, unit.algorithms.gather, all, units.replicas.shard());
   };
   for (const auto& [kind, number] : exchanges_of_step(plan, rank, sharding, units)) {
     const UnitParameters& unit = units.all[number];
@@ -81,11 +100,17 @@ std::optional<ShardedTraffic> sharded_traffic(const Plan& plan, int rank, const 
       case UnitExchange::Kind::gather:
         gather(unit);
         break;
-      case UnitExchange::Kind::gather_in_group:
-        add(sum.parameters, Operation::all_gather, unit.algorithms.gather_in_group,
+      case UnitExchange::Kind::gather_in_group: {
+        Traffic in_group;
+        add(in_group, Operation::all_gather, unit.algorithms.gather_in_group,
             problem(unit, sharding.group_ranks, element),
             units.replicas.shard() % sharding.group_ranks);
+        // Next to codes, as bytes.
+        const Count each = plan.compresses_parameters() ? element : 1;
+        in_group.sent_elements *= each, in_group.received_elements *= each;
+        sum.parameters += in_group;
         break;
+      }
       case UnitExchange::Kind::reduce:
         if (plan.compresses_gradients()) {
           sum.gradients += scatter_traffic(exchange_from_text(plan.options.exchange),
@@ -134,6 +159,11 @@ std::string parameters_formula(const Plan& plan, const Sharding& sharding) {
   const std::string psi = sharding.per_parameter ? "Psi_padded" : "Psi";
   if (sharding.by_stage) return fmt::format("(P-1)/P * ({} of each UNSHARD) * beta", psi);
   const std::string times = plan.options.micro_batches > 1 ? "K * " : "";
+  if (plan.compresses_parameters())
+    return fmt::format("(P-1) * {}(Psi_unit/P) of each gather{}", plan.options.gather,
+                       sharding.group_ranks == 0
+                           ? ""
+                           : fmt::format(" + {0}(N-1)/N * ({1} - {1}_root) * beta", times, psi));
   if (sharding.group_ranks > 0)
     return fmt::format("{0}((P-1)/P * {1} + (N-1)/N * ({1} - {1}_root)) * beta", times, psi);
   return times + (sharding.order.reshard_after_forward
@@ -170,12 +200,14 @@ Count sharded_scratch_bytes(const Plan& plan, const Sharding& sharding, const Ra
   for (const UnitParameters& unit : units.all) {
     const UnitAlgorithms& a = unit.algorithms;
     const ShardLayout layout = unit.layout(shards);
-    of_shards = std::max(
-        {of_shards,
-         scratch(Operation::all_gather, a.gather, shards, layout.exchanged(), shard) * element,
-         (sharding.trains && !plan.compresses_gradients()) *
-             scratch(sharding.reduction(), a.reduce, shards, layout.exchanged(), shard) *
-             GradientExchange::element_bytes(plan)});
+    const GatheredElements gathered = gathered_elements(plan, units.dtype, layout);
+    of_shards =
+        std::max({of_shards,
+                  scratch(Operation::all_gather, a.gather, shards, gathered.count, shard) *
+                      element_bytes(gathered.dtype),
+                  (sharding.trains && !plan.compresses_gradients()) *
+                      scratch(sharding.reduction(), a.reduce, shards, layout.exchanged(), shard) *
+                      GradientExchange::element_bytes(plan)});
     if (group > 0)
       of_shards = std::max(of_shards, scratch(Operation::all_gather, a.gather_in_group, group,
                                               unit.layout(group).exchanged(), shard % group) *

@@ -22,8 +22,8 @@ std::vector<std::string> listed_algorithms(const RankUnits& units);
 void take_algorithms(RankUnits& units, const std::vector<std::string>& listed);
 
 // What a rank sends and receives in a step: for gradients in elements of the plan's reduce_dtype,
-// for parameters, and for gradients between replicas of the shards, in elements of its dtype. Empty
-// if an algorithm belongs to a library, or is not chosen yet.
+// for parameters, and for gradients between replicas of the shards, in elements of its dtype; what is
+// compressed, in bytes. Empty if an algorithm belongs to a library, or is not chosen yet.
 struct ShardedTraffic {
   Traffic gradients, parameters, between_replicas;
 };

@@ -9,10 +9,10 @@ constexpr const char* parameters_label = "parameters";
 
 }  // namespace
 
-ParameterGatherer::ParameterGatherer(Communicator& shards, Communicator* group,
+ParameterGatherer::ParameterGatherer(Communicator& shards, Communicator* group, const Plan& plan,
                                      const Sharding& sharding, std::deque<ShardedUnit>& units,
-                                     BufferPool& buffers, Offload* offload, Stream* stream,
-                                     Stopwatch& exposed)
+                                     const ShardedUnit& largest, BufferPool& buffers,
+                                     Offload* offload, Stream* stream, Stopwatch& exposed)
     : shards_(shards),
       group_(group),
       sharding_(sharding),
@@ -22,6 +22,10 @@ ParameterGatherer::ParameterGatherer(Communicator& shards, Communicator* group,
       stream_(stream),
       exposed_(exposed),
       gathers_(units.size()) {
+  if (plan.compresses_parameters() && shards.size() > 1)
+    compressed_ =
+        make_compressed_gather(plan.options.gather, plan.options.dtype, largest.chunks(),
+                               stream ? stream->communicator() : shards, buffers.device());
   if (!group || !stream) return;
   group_of_stream_.emplace(group->duplicate(stream->communicator().track()));
   group_ = &*group_of_stream_;
@@ -37,7 +41,7 @@ void ParameterGatherer::gather(std::size_t unit, bool in_group) {
     if (read) read->wait();
     Communicator& ranks = in_group ? *group_ : comm;
     ranks.set_label(parameters_label);
-    gathered.gather(ranks);
+    gathered.gather(ranks, compressed_.get());
   });
 }
 

@@ -14,9 +14,11 @@ class ParameterGatherer {
  public:
   // `shards` are the ranks that hold the shards, `group` those that keep them between forward and
   // backward, if any do. Every rank of `shards` calls it. `offload` may hold the shards, `stream` may
-  // be null. Adds waiting times to `exposed`. All arguments must outlive it.
-  ParameterGatherer(Communicator& shards, Communicator* group, const Sharding& sharding,
-                    std::deque<ShardedUnit>& units, BufferPool& buffers, Offload* offload,
+  // be null. `largest` exchanges the most. Adds waiting times to `exposed`. All arguments must outlive
+  // it.
+  ParameterGatherer(Communicator& shards, Communicator* group, const Plan& plan,
+                    const Sharding& sharding, std::deque<ShardedUnit>& units,
+                    const ShardedUnit& largest, BufferPool& buffers, Offload* offload,
                     Stream* stream, Stopwatch& exposed);
 
   // If parameters are sharded: begins to gather a unit's parameters, and frees them. `in_group`:
@@ -45,6 +47,7 @@ class ParameterGatherer {
   std::deque<ShardedUnit>& units_;
   BufferPool& buffers_;
   Offload* offload_;
+  std::unique_ptr<CompressedGather> compressed_;  // if the plan says so
   Stream* stream_;
   Stopwatch& exposed_;
   std::vector<Gather> gathers_;  // by unit

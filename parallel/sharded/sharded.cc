@@ -53,7 +53,7 @@ class Sharded final : public DataParallel {
       for (const int parameter : layout_.all[u].parameters) unit_of_[parameter] = u;
     if (data.size() > 1 && plan.options.overlap)
       stream_.emplace(*shards_, communication_track, "communication");
-    gatherer_.emplace(*shards_, group_.get(), sharding_, units_, value_buffers_,
+    gatherer_.emplace(*shards_, group_.get(), plan, sharding_, units_, *most, value_buffers_,
                       offload_ ? &*offload_ : nullptr, stream_ ? &*stream_ : nullptr, exposed_);
     if (sharding_.trains)
       reducer_.emplace(*shards_, *between_, plan, sharding_, *most, gradient_buffers_,

@@ -12,7 +12,8 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
                              Moment norm) {
   Terms terms{.part = PlanPart::gradients};
   if (units.replicas.copies == 1) return terms;
-  const Count element = element_bytes(units.dtype);
+  const Count element = element_bytes(units.dtype),
+              element_of_parameters = plan.compresses_parameters() ? 1 : element;
   if (sharding.trains) {
     terms.send(norm_label, norm_traffic(units.replicas.shards(), units.replicas.shard()),
                sizeof(double));
@@ -23,6 +24,7 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
                 .moment = norm});
   }
   const Count scratch = sharded_scratch_bytes(plan, sharding, units);
+  terms.hold({.use = MemoryUse::communication, .bytes = sharded_gather_bytes(plan, units)});
   // Units are also gathered before the rest of a first step has its memory. A resumed run may have no
   // other.
   const bool runs_again = plan.options.steps > 1 && plan.options.resume.empty();
@@ -35,7 +37,7 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
   if (!traffic) return terms;
   const auto [gradients, parameters, messages] = sharded_formulas(plan, sharding);
   if (!sharding.trains) {
-    terms.send("parameters", traffic->parameters, element, parameters);
+    terms.send("parameters", traffic->parameters, element_of_parameters, parameters);
     terms.bytes_formula =
         parameters + (units.dtype == DType::u8 ? " of packed matrices" : " of frozen parameters");
     terms.messages_formula = messages;
@@ -43,7 +45,7 @@ Terms sharded_exchange_terms(const Plan& plan, int rank, const Sharding& shardin
   }
   terms.send("gradients", traffic->gradients,
              plan.compresses_gradients() ? 1 : GradientExchange::element_bytes(plan), gradients);
-  terms.send("parameters", traffic->parameters, element, parameters);
+  terms.send("parameters", traffic->parameters, element_of_parameters, parameters);
   terms.send("gradients of replicas", traffic->between_replicas, element);
   terms.bytes_formula = gradients + " + " + parameters + " + norm";
   terms.messages_formula = messages + " + norm";

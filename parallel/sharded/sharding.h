@@ -23,6 +23,9 @@
 // forward and backward (ZeRO++'s hpZ), backward sends (N-1)/N * (Psi - Psi_root) * beta_p for
 // parameters, and stage 3 holds (Psi - Psi_root)/N * beta_p more.
 //
+// Compressed parameters and gradients send other bytes: see exchange/compressed_gather.h and
+// compressed_scatter.h.
+//
 // Psi are the parameters of the rank's part of the model. Hybrid sharding (HSDP): R replicas of P/R
 // shards each. Then P is P/R above, and 2 (R-1)/R * Psi R/P * beta_p are sent between replicas.
 //
@@ -144,9 +147,10 @@ struct ShardedElements {
 ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sharding,
                                  const RankUnits& units);
 
-// Returns the memory for communication: the largest unit as it is exchanged, if its gradients are
-// rounded to a different type.
+// Return the memory for communication: the largest unit as it is reduced, if its gradients are rounded
+// to a different type or compressed; and as it is gathered, if its parameters are compressed.
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units,
                                   const ReplicaFacts& facts);
+Count sharded_gather_bytes(const Plan& plan, const RankUnits& units);
 
 }  // namespace lockstep

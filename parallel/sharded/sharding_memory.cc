@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "parallel/exchange/compressed_gather.h"
 #include "parallel/exchange/compressed_scatter.h"
 #include "parallel/rank/gradient_exchange.h"
 #include "parallel/sharded/sharding.h"
@@ -184,21 +185,33 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
   return elements;
 }
 
+namespace {
+
+// The unit that exchanges the most.
+const UnitParameters& largest_of(const RankUnits& units) {
+  return *std::ranges::max_element(units.all, {}, [&](const UnitParameters& unit) {
+    return unit.layout(units.replicas.shards()).exchanged();
+  });
+}
+
+}  // namespace
+
 Count sharded_communication_bytes(const Plan& plan, const RankUnits& units,
                                   const ReplicaFacts& facts) {
-  const auto exchanged = [&](const UnitParameters& unit) {
-    return unit.layout(units.replicas.shards()).exchanged();
-  };
   if (units.all.empty()) return 0;
-  const UnitParameters& most = std::ranges::max(units.all, {}, exchanged);
-  if (plan.compresses_gradients())
-    return units.replicas.shards() == 1
-               ? 0
-               : scatter_memory_bytes(exchange_from_text(plan.options.exchange), plan.options.dtype,
-                                      most.layout(units.replicas.shards()).chunks(),
-                                      units.replicas.shard(), facts.ranks_per_node);
-  const Count largest = exchanged(most);
-  return GradientExchange::memory_bytes(plan, units.replicas.copies, largest);
+  const ShardLayout largest = largest_of(units).layout(units.replicas.shards());
+  if (!plan.compresses_gradients())
+    return GradientExchange::memory_bytes(plan, units.replicas.copies, largest.exchanged());
+  return units.replicas.shards() == 1
+             ? 0
+             : scatter_memory_bytes(exchange_from_text(plan.options.exchange), plan.options.dtype,
+                                    largest.chunks(), units.replicas.shard(), facts.ranks_per_node);
+}
+
+Count sharded_gather_bytes(const Plan& plan, const RankUnits& units) {
+  if (units.all.empty() || units.replicas.shards() == 1 || !plan.compresses_parameters()) return 0;
+  return gather_memory_bytes(plan.options.gather, plan.options.dtype,
+                             largest_of(units).layout(units.replicas.shards()).chunks());
 }
 
 }  // namespace lockstep

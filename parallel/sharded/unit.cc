@@ -160,12 +160,14 @@ void ShardedUnit::begin_gather(BufferPool& pool, bool in_group) {
       pool.take((in_group ? *group_layout_ : layout_).exchanged());
 }
 
-void ShardedUnit::gather(Communicator& comm) {
+void ShardedUnit::gather(Communicator& comm, CompressedGather* compressed) {
   const Slice into = (per_parameter_ ? gathering_ : values_).slice();
   if (from_group_)
     pack(*group_layout_, rank_ % group_layout_->ranks(), group_shard_.slice(), into);
   else
     pack(layout_, rank_, offloads_values_ ? landing(into) : own_values_, into);
+  if (compressed && !from_group_)
+    return compressed->run(comm, into, layout_.chunks(), algorithms_.gather);
   all_gather(comm, into, from_group_ ? algorithms_.gather_in_group : algorithms_.gather);
 }
 

@@ -12,6 +12,7 @@
 
 #include "collectives/communicator.h"
 #include "models/optimizers/optimizers.h"
+#include "parallel/exchange/compressed_gather.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {
@@ -26,6 +27,8 @@ class BufferPool {
       : dtype_(dtype), ledger_(ledger), use_(use) {}
   Tensor take(Count count);
   void give(Tensor tensor) { free_[tensor.count()].push_back(std::move(tensor)); }
+  // On which they lie.
+  Device& device() const { return ledger_.device() ? *ledger_.device() : host_device(); }
 
  private:
   DType dtype_;
@@ -67,7 +70,8 @@ class ShardedUnit {
   // backward: begin_gather() takes memory; gather() communicates, maybe in another thread; then
   // end_gather(). From then on to give_values() the parameters have values.
   void begin_gather(BufferPool& pool, bool in_group);
-  void gather(Communicator& comm);
+  // `compressed` gathers from all ranks, if there is one; groups gather what it has made.
+  void gather(Communicator& comm, CompressedGather* compressed);
   void end_gather(BufferPool& pool);
   // `in_group`: leaves a shard with this rank's group.
   void give_values(BufferPool& pool, bool in_group = false);
