@@ -86,11 +86,19 @@ void add_bench_exchange(CLI::App& bench, Command& chosen) {
   auto command = std::make_shared<ExchangeCommand>();
   ExchangeCommand& c = *command;
   ExchangeBenchOptions& o = c.options;
-  CLI::App* const app = c.app = bench.add_subcommand(
-      "exchange",
-      "the ways in which replicas sum their gradients: bytes, time over links, crossovers, and "
-      "what they do to the loss, with closed forms");
-  app->add_option("--method", o.methods, "values of train --exchange, separated by commas")
+  CLI::App* const app = c.app =
+      bench.add_subcommand("exchange",
+                           "the ways in which replicas sum gradients and gather parameters: bytes, "
+                           "time over links, crossovers, and "
+                           "what they do to the loss, with closed forms");
+  app->add_option("--technique", o.train.technique,
+                  "whose exchanges: ddp sums gradients; fsdp also gathers parameters")
+      ->check(CLI::IsMember({"ddp", "fsdp"}))
+      ->capture_default_str();
+  app->add_option(
+         "--method", o.methods,
+         "values of train --exchange, separated by commas; with fsdp each maybe with one of "
+         "--gather: qgz:4+int8")
       ->delimiter(',')
       ->capture_default_str();
   app->add_option("--ranks", o.ranks,

@@ -7,110 +7,25 @@
 #include <map>
 
 #include "bench/results/measure.h"
+#include "bench/techniques/exchange_ranks.h"
 #include "collectives/base/error.h"
 #include "collectives/base/limits.h"
 #include "collectives/transport/launch/launch.h"
-#include "models/ops/device_backend.h"
-#include "models/random.h"
-#include "parallel/data/ddp.h"
 #include "parallel/plan/plan.h"
-#include "parallel/rank/rank_model.h"
 
 namespace lockstep {
 namespace {
 
-// The gradients of a model on a rank, and what sums them over the ranks.
-class SummedGradients {
- public:
-  SummedGradients(RankContext& context, const Plan& plan)
-      : context_(context),
-        parameters_(plan.options.dtype, context.ledger),
-        backend_(make_backend(context.ledger)) {
-    const RankOutline outline(plan, context.world.rank());
-    for (const Parameter& parameter : outline.parameters().list()) parameters_.add(parameter);
-    replicas_ = make_ddp(context, context.world, plan, parameters_, *backend_);
-    if (!parameters_.gradients().device->stores()) return;
-    random_.resize(static_cast<std::size_t>(parameters_.count()));
-    for (std::size_t i = 0; i < random_.size(); ++i)
-      random_[i] =
-          static_cast<float>(random_normal(1, context.world.rank(), static_cast<Count>(i)));
-  }
-
-  // Sums them once, and returns the seconds that this rank takes.
-  double sum() {
-    replicas_->begin();
-    if (!random_.empty()) {
-      const Slice gradients = parameters_.gradients();
-      gradients.device->copy(gradients, host_slice(std::span(random_)));
-    }
-    Transport& clock = context_.world.transport();
-    clock.align();
-    const double begin = clock.now_seconds();
-    for (int i = static_cast<int>(parameters_.list().size()); i-- > 0;)
-      replicas_->gradient_ready(i, ParameterSet::dense);
-    replicas_->finish();
-    return clock.now_seconds() - begin;
-  }
-
-  const Parameters& parameters() const { return parameters_; }
-
- private:
-  RankContext& context_;
-  Parameters parameters_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<DataParallel> replicas_;
-  std::vector<float> random_;
-};
-
-// The sums of a rank: their seconds, and what it sent for one.
-struct SummingRank {
-  std::vector<double> seconds;
-  Volume sent;
-};
-
-void check_traffic(const Plan& plan, RankContext& context, const Parameters& parameters,
-                   const Volume& measured) {
-  const int rank = context.world.rank();
-  const Terms terms = ddp_terms(plan, {.copies = plan.ranks, .copy = rank, .replicas = plan.ranks},
-                                parameters, {}, Moment::reduction);
-  Volume expected;
-  for (const Terms::Sent& sent : terms.traffic) expected += sent.volume;
-  if (measured != expected)
-    throw Error(
-        ErrorKind::wrong_result,
-        fmt::format("{} on {} ranks: rank {} sends {} bytes in {} messages instead of {} in {}",
-                    plan.options.exchange, plan.ranks, rank, measured.sent_bytes,
-                    measured.sent_messages, expected.sent_bytes, expected.sent_messages),
-        {.hint = "this is a bug in the exchange or in its closed form"});
-}
-
-std::vector<SummingRank> sum_gradients(const Plan& plan, LaunchOptions world, int times) {
-  std::vector<SummingRank> ranks(static_cast<std::size_t>(plan.ranks));
-  world.ranks = plan.ranks;
-  world.fault = {};
-  launch(world, [&](RankContext& context) {
-    SummingRank& rank = ranks[static_cast<std::size_t>(context.world.rank())];
-    SummedGradients gradients(context, plan);
-    for (int i = 0; i < times; ++i) {
-      context.counters.reset();
-      rank.seconds.push_back(gradients.sum());
-      rank.sent = context.counters.total();
-      check_traffic(plan, context, gradients.parameters(), rank.sent);
-    }
-  });
-  return ranks;
-}
-
-double slowest_of(const std::vector<SummingRank>& ranks, std::size_t time) {
+double slowest_of(const std::vector<ExchangingRank>& ranks, std::size_t time) {
   double most = 0;
-  for (const SummingRank& rank : ranks) most = std::max(most, rank.seconds[time]);
+  for (const ExchangingRank& rank : ranks) most = std::max(most, rank.seconds[time]);
   return most;
 }
 
 // In time of a core, over links that take none. The first time, memory is new.
 double processor_seconds(const Plan& plan, int repetitions) {
   const auto ranks =
-      sum_gradients(plan, {.clock = Clock::cpu, .device = &host_device()}, repetitions + 1);
+      exchange_all(plan, {.clock = Clock::cpu, .device = &host_device()}, repetitions + 1);
   std::vector<double> seconds;
   for (int i = 1; i <= repetitions; ++i)
     seconds.push_back(slowest_of(ranks, static_cast<std::size_t>(i)));
@@ -120,14 +35,13 @@ double processor_seconds(const Plan& plan, int repetitions) {
 // In virtual time, in which processors take none.
 double link_seconds(const Plan& plan, const LinkModel& links, Volume* sent = nullptr) {
   const auto ranks =
-      sum_gradients(plan, {.clock = Clock::unit, .links = links, .device = &none_device()}, 1);
+      exchange_all(plan, {.clock = Clock::unit, .links = links, .device = &none_device()}, 1);
   if (sent) *sent = ranks.front().sent;
   return slowest_of(ranks, 0);
 }
 
 Plan plan_of_exchange(const ExchangeBenchOptions& options, const std::string& method, int ranks) {
-  TrainOptions train = options.train;
-  train.exchange = method;
+  TrainOptions train = exchanging(options.train, method);
   train.overlap = false;
   train.global_batch = ranks;
   return plan_of(train, ranks);
@@ -221,6 +135,16 @@ void print_crossover(const ExchangeCrossover& c) {
 }
 
 }  // namespace
+
+TrainOptions exchanging(TrainOptions train, const std::string& method) {
+  const std::size_t plus = method.find('+');
+  train.exchange = method.substr(0, plus);
+  if (plus == std::string::npos) return train;
+  train.gather = method.substr(plus + 1);
+  require(train.technique == "fsdp", fmt::format("{} without --technique fsdp", method),
+          "only ranks that shard parameters gather them: use --technique fsdp");
+  return train;
+}
 
 ExchangeBench bench_exchange(const ExchangeBenchOptions& options) {
   ExchangeBench bench;

@@ -1,7 +1,7 @@
-// Compares the ways in which replicas sum their gradients (train --exchange). One exchange of all gradients
-// of a model takes what its processors do, encoding, decoding and adding up, measured here in time of one
-// core; and what its messages take, in virtual time. Both run the code of ddp without overlap. Bytes
-// and messages must equal their closed forms.
+// Compares the ways in which replicas sum their gradients (train --exchange) and, with fsdp, gather their
+// parameters (--gather). The exchanges of a step take what processors do, encoding, decoding and adding
+// up, measured here in time of one core; and what messages take, in virtual time. Both run the code of
+// ddp or fsdp without overlap. Bytes and messages must equal their closed forms.
 #pragma once
 
 #include <optional>
@@ -21,6 +21,7 @@ struct ExchangeBenchOptions {
     options.threads = 1;
     return options;
   }();
+  // With fsdp, the method of gathers may follow: "qgz:4+int8".
   std::vector<std::string> methods = {"none",   "bf16",    "int8",      "mxfp8",
                                       "onebit", "signsgd", "topk:0.01", "powersgd:2"};
   std::vector<int> ranks = {4};
@@ -58,6 +59,9 @@ struct ExchangeBench {
   std::vector<ExchangeCrossover> crossovers;  // where links have no nodes
 };
 
+// The options with a method of the list.
+TrainOptions exchanging(TrainOptions train, const std::string& method);
+
 // Prints a line for each point. Throws Error: bad_input for unknown names, wrong_result if a count differs
 // from its closed form.
 ExchangeBench bench_exchange(const ExchangeBenchOptions& options);
@@ -66,7 +70,7 @@ ExchangeBench bench_exchange(const ExchangeBenchOptions& options);
 struct ExchangeTraining {
   std::string method;
   int ranks = 1;
-  std::int64_t sent_bytes = 0;  // by rank 0 for the gradients of a step
+  std::int64_t sent_bytes = 0;  // by rank 0 for the gradients and parameters of a step
   // Of the first step's gradients: the distance between those of none and the closest multiple of these,
   // over the norm of those of none. A multiple, because signs have no size.
   double error = 0;

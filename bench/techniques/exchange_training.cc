@@ -49,8 +49,7 @@ struct Trained {
 };
 
 Trained run_training(const ExchangeBenchOptions& options, const std::string& method, int seed) {
-  TrainOptions train_options = options.train;
-  train_options.exchange = method;
+  TrainOptions train_options = exchanging(options.train, method);
   train_options.seed = static_cast<std::uint64_t>(seed);
   const Plan plan = plan_of(train_options, options.ranks.front());
   Trained trained;
@@ -92,7 +91,10 @@ std::vector<ExchangeTraining> train_exchanges(const ExchangeBenchOptions& option
         std::vector<double>& losses = training.losses.emplace_back();
         for (const StepRecord& step : trained.result.steps) losses.push_back(step.loss);
         training.validation_losses.push_back(trained.result.validation.back().loss);
-        training.sent_bytes = trained.result.ranks.front().traffic.at("gradients").sent_bytes;
+        const auto& traffic = trained.result.ranks.front().traffic;
+        training.sent_bytes = traffic.at("gradients").sent_bytes;
+        if (const auto gathered = traffic.find("parameters"); gathered != traffic.end())
+          training.sent_bytes += gathered->second.sent_bytes;
       }
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::bad_input) throw;

@@ -7,6 +7,8 @@
 
 #include <fstream>
 
+#include "parallel/plan/plan.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,9 +22,14 @@ ExchangeBenchOptions options_of(std::vector<std::string> methods, std::string li
 
 TEST(ExchangeBench, TakesTheTimesOfItsClosedForms) {
   const double alpha = 10e-6, beta = 1 / 1e9;
-  for (const int ranks : {2, 3, 8}) {
-    ExchangeBenchOptions options = options_of(
-        {"none", "bf16", "int8", "onebit", "topk:0.01", "powersgd:2"}, "alpha=10us,beta=1GB/s");
+  using Methods = std::vector<std::string>;
+  for (const auto& [technique, methods, ranks] :
+       {std::tuple{"ddp", Methods{"none", "bf16", "int8", "onebit", "topk:0.01", "powersgd:2"}, 2},
+        {"ddp", {"none", "int8", "onebit"}, 3},
+        {"ddp", {"none", "bf16", "int8", "onebit", "topk:0.01", "powersgd:2"}, 8},
+        {"fsdp", {"none", "bf16", "int8", "qgz:4", "none+int8", "qgz:8+mxfp8"}, 4}}) {
+    ExchangeBenchOptions options = options_of(methods, "alpha=10us,beta=1GB/s");
+    options.train.technique = technique;
     options.ranks = {ranks};
     const ExchangeBench bench = bench_exchange(options);
     ASSERT_EQ(bench.points.size(), options.methods.size());
@@ -36,6 +43,22 @@ TEST(ExchangeBench, TakesTheTimesOfItsClosedForms) {
                        p.method == "none" ? 0 : static_cast<double>(p.gradient_bytes) / 2e9);
     }
   }
+}
+
+// Each unit's reduction crosses nodes of four in one message instead of four. Inside nodes nothing takes time.
+TEST(ExchangeBench, CrossesNodesOnceForEachOtherNode) {
+  ExchangeBenchOptions options = options_of(
+      {"int8", "qgz:8"}, "alpha=10us,beta=1GB/s,node=4,node-alpha=0s,node-beta=1e12GB/s");
+  options.train.technique = "fsdp";
+  options.ranks = {8};
+  const ExchangeBench bench = bench_exchange(options);
+  ASSERT_EQ(bench.points.size(), 2);
+  const GptConfig model = plan_of(options.train, 8).model;
+  const auto units = static_cast<double>(model.layers + 1),
+             numbers = static_cast<double>(model.parameter_count()) / 8;
+  EXPECT_NEAR(bench.points[0].link_seconds - bench.points[1].link_seconds,
+              3 * (units * 10e-6 + numbers * (1 + 4.0 / 256) / 1e9), 3 * units * 16 / 1e9);
+  EXPECT_EQ(bench.points[0].messages - bench.points[1].messages, 3 * (model.layers + 1));
 }
 
 TEST(ExchangeBench, CrossesWhereBothTakeEquallyLong) {
