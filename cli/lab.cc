@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -73,6 +74,7 @@ int check(const CheckCommand& c) {
   if (c.numbers.empty()) checked = labs;
   require(!checked.empty(), "there are no labs", "build again");
   bool is_right = true;
+  std::ptrdiff_t named = 0, variants = 0;
   for (const Lab& lab : checked) {
     const LabCheck result = check_lab(lab, source_folder(), c.share);
     fmt::print("{:>3}  {:<24} {} of {} mutants{}\n", lab.number, lab.name, result.mutants.size(),
@@ -80,7 +82,10 @@ int check(const CheckCommand& c) {
     fmt::print("{}", table_of(lab, result));
     for (const std::string& fault : result.faults) fmt::print("  {}\n", fault);
     is_right = is_right && result.faults.empty();
+    named += std::ranges::count_if(result.mutants, &GradedMutant::is_named);
+    variants += result.variants;
   }
+  fmt::print("{} known mistakes named exactly; {} right variants graded\n", named, variants);
   return is_right ? 0 : 1;
 }
 

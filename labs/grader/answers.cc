@@ -3,100 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <iterator>
-#include <optional>
 #include <random>
 #include <sstream>
 
 #include "collectives/base/error.h"
 #include "labs/grader/judge.h"
+#include "labs/grader/memory_need.h"
 #include "labs/grader/messages.h"
+#include "labs/grader/mistakes.h"
 #include "labs/grader/ranks.h"
+#include "labs/grader/words.h"
 
 namespace lockstep {
 namespace {
 
 using Kind = LabJob::Kind;
-using Words = std::vector<std::string>;
-
-bool is_same(const std::string& a, const std::string& b) {
-  if (a == b) return true;
-  char *end_a = nullptr, *end_b = nullptr;
-  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
-  constexpr double relative = 1e-10;
-  return *end_a == '\0' && *end_b == '\0' && std::abs(x - y) <= relative * std::abs(y);
-}
-
-Words words_of(const RankRun& run) {
-  std::istringstream text(
-      std::string(reinterpret_cast<const char*>(run.output.data()), run.output.size()));
-  Words words;
-  for (std::string word; text >> word;) words.push_back(word);
-  return words;
-}
-
-// The words after the last name before word i, up to the next name.
-struct Named {
-  std::string name;  // empty: the whole answer
-  std::size_t first;
-  Words words;
-};
-
-Named named_at(const Words& words, std::size_t i) {
-  std::size_t first = std::min(i, words.size());
-  while (first > 0 && !words[first - 1].ends_with(':')) --first;
-  std::size_t end = first;
-  while (end < words.size() && !words[end].ends_with(':')) ++end;
-  const std::string name =
-      first == 0 ? "" : words[first - 1].substr(0, words[first - 1].size() - 1);
-  return {name,
-          first,
-          {words.begin() + static_cast<std::ptrdiff_t>(first),
-           words.begin() + static_cast<std::ptrdiff_t>(end)}};
-}
-
-bool is_same(const Words& a, const Words& b) {
-  return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return is_same(x, y); });
-}
-
-// Returns the factor by which all of them are too large; empty if there is none.
-std::optional<double> common_factor(const Words& own, const Words& right) {
-  std::optional<double> factor;
-  if (own.size() != right.size()) return {};
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const double x = std::strtod(own[i].c_str(), nullptr),
-                 y = std::strtod(right[i].c_str(), nullptr);
-    if (x == 0 && y == 0) continue;
-    if (y == 0 || !std::isfinite(x)) return {};
-    if (factor && std::abs(x / y - *factor) > 1e-9 * std::abs(*factor)) return {};
-    factor = factor ? *factor : x / y;
-  }
-  return factor;
-}
-
-// Returns the cause as far as the numbers alone show it, whatever the lab; empty if they do not.
-std::string cause_in_numbers(const Words& own, const Words& right, int ranks) {
-  if (std::ranges::find(own, "nan") != own.end() || std::ranges::find(own, "-nan") != own.end())
-    return "a number that nothing has written, or that is none";
-  const std::optional<double> factor = common_factor(own, right);
-  if (!factor) return "";
-  const auto is_factor = [&](double value) { return std::abs(*factor - value) < 1e-9; };
-  if (is_factor(0)) return "it is zero: nothing has been added to it";
-  if (is_factor(-1)) return "its sign is wrong";
-  if (ranks > 1 && is_factor(1.0 / ranks))
-    return fmt::format("it is divided by the {}: a mean, not the sum", counted(ranks, "rank"));
-  for (int times = 2; times <= ranks; ++times)
-    if (is_factor(times))
-      return fmt::format("it is {} times as large as it should be: it was added {} times", times,
-                         times);
-  return "";
-}
 
 // One problem, and both answers to it.
-class Answered {
+class Answered final : public ComparedCase {
  public:
   Answered(Kind kind, const LabProblems::Problem& problem, const std::vector<std::string>& names,
            Runner& submission, Runner& reference)
@@ -163,7 +90,28 @@ class Answered {
       limited.memory_limits.push_back(rank.memory_bytes + rank.grown_bytes + slack);
     own_ = submission_.run(limited);
     if (own_.fault.empty()) return wrong_words();
-    return fmt::format("with {} and the memory of the closed form: {}", text_, own_.fault);
+    constexpr std::int64_t unit = 512 << 10;
+    need_ = memory_need(submission_, limited, unit);
+    return fmt::format("with {} and the memory of the closed form: {}{}", text_, own_.fault,
+                       in_words(need_));
+  }
+  const MemoryNeed& need() const { return need_; }
+
+  WorldOptions options() const override { return options_; }
+  const WorldRun& own() const override { return own_; }
+  const WorldRun& right() const override { return right_; }
+  std::int64_t differences(const WorldRun& a, const WorldRun& b, Compared compared) const override {
+    std::int64_t sum = 0;
+    for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+      if (compared == Compared::messages) {
+        sum += different_messages(a.ranks[rank].sent, b.ranks[rank].sent, false);
+        continue;
+      }
+      const Words x = words_of(a.ranks[rank]), y = words_of(b.ranks[rank]);
+      for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i)
+        sum += i >= x.size() || i >= y.size() || !is_same(x[i], y[i], relative_of_cause);
+    }
+    return sum;
   }
 
   const std::string& text() const { return text_; }
@@ -219,6 +167,7 @@ class Answered {
   std::string text_;
   WorldOptions options_;
   WorldRun own_, right_;
+  MemoryNeed need_;
 };
 
 std::vector<LabProblems::Problem> hidden_problems(const LabProblems& problems, std::uint64_t seed) {
@@ -230,6 +179,9 @@ std::vector<LabProblems::Problem> hidden_problems(const LabProblems& problems, s
   return hidden;
 }
 
+// In which the obligations bytes, messages and order are judged.
+constexpr const char* with_messages = "messages of all";
+
 }  // namespace
 
 Judgement judge_answers(const Lab& lab, const JudgedUnits& units) {
@@ -240,12 +192,18 @@ Judgement judge_answers(const Lab& lab, const JudgedUnits& units) {
   const auto note = [&](const std::string& obligation, const std::string& wrong) {
     if (std::string& verdict = verdicts[obligation]; verdict.empty()) verdict = wrong;
   };
+  std::deque<Answered> all;
+  std::map<std::string, std::vector<const JudgedCase*>> cases;
   const auto judge = [&](const std::string& obligation,
                          const std::vector<LabProblems::Problem>& problems) {
     for (const LabProblems::Problem& problem : problems) {
-      Answered answered(kind, problem, lab.problems.names, submission, reference);
+      Answered& answered =
+          all.emplace_back(kind, problem, lab.problems.names, submission, reference);
       if (obligation == "memory") {
         note(obligation, answered.too_much_memory());
+        const std::vector<const JudgedCase*> bounds = cases_of(answered.need());
+        cases[obligation].insert(cases[obligation].end(), bounds.begin(), bounds.end());
+        if (bounds.empty()) cases[obligation].push_back(&answered);
         continue;
       }
       note(obligation, answered.wrong_words());
@@ -253,15 +211,25 @@ Judgement judge_answers(const Lab& lab, const JudgedUnits& units) {
         judgement.traced = answered.text();
         judgement.trace = answered.trace();
       }
-      if (kind == Kind::answer || obligation == "hidden") continue;
+      if (obligation == "hidden") continue;
+      cases[obligation].push_back(&answered);
+      if (kind == Kind::answer) continue;
       note("bytes", answered.wrong_bytes());
       note("messages", answered.wrong_messages());
       note("order", answered.wrong_order());
+      cases[with_messages].push_back(&answered);
     }
   };
   for (const auto& [obligation, problems] : lab.problems.by_obligation) judge(obligation, problems);
   judge("hidden", hidden_problems(lab.problems, units.hidden_seed));
   if (!verdicts["hidden"].empty()) verdicts["hidden"] = "a hidden case is wrong";
+  for (const Obligation& obligation : lab.obligations) {
+    const bool is_of_messages = !cases.contains(obligation.name);
+    if (obligation.name == "hidden") continue;
+    judgement.causes[obligation.name] = units.mistakes.explaining(
+        obligation.name, verdicts, cases[is_of_messages ? with_messages : obligation.name],
+        is_of_messages ? Compared::messages : Compared::results);
+  }
   return judgement;
 }
 

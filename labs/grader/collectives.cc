@@ -1,62 +1,58 @@
-// Judges labs that implement a collective. Data are random 64-bit integers, so sums are exact, and
-// no rank can know another one's.
+// Judges labs that implement a collective.
 #include <fmt/format.h>
 
-#include <bit>
-#include <cstring>
-#include <functional>
 #include <random>
 
-#include "collectives/base/checksum.h"
 #include "collectives/base/error.h"
-#include "labs/grader/collective_cases.h"
+#include "labs/grader/collective_data.h"
 #include "labs/grader/judge.h"
+#include "labs/grader/memory_need.h"
 #include "labs/grader/messages.h"
-#include "labs/grader/ranks.h"
+#include "labs/grader/mistakes.h"
 
 namespace lockstep {
 namespace {
 
-using Kind = LabJob::Kind;
-using Values = std::vector<std::int64_t>;
-using Random = std::mt19937_64;
+using Values = CollectiveData::Values;
 
-constexpr Count element = sizeof(std::int64_t);
-
-std::int64_t combined(std::int64_t a, std::int64_t b, ReduceOp op) {
-  if (op == ReduceOp::max) return std::max(a, b);
-  if (op == ReduceOp::min) return std::min(a, b);
-  return a + b;
-}
+constexpr Count element = CollectiveData::element;
 
 struct Runners {
   Runner submission, reference;
 };
 
-// One case: its data, the two runs, and the right results.
-class Trial {
+// One case: its data and the two runs.
+class Trial final : public ComparedCase {
  public:
-  Trial(const Collective& collective, const CollectiveCase& of, Runners& runners, Random& random)
-      : collective_(collective), case_(of), runners_(runners) {
-    // Large enough that no two sums are equal by chance.
-    constexpr std::int64_t most = 1'000'000'000'000'000;
-    std::uniform_int_distribution<std::int64_t> value(-most, most);
-    for (int rank = 0; rank < of.ranks; ++rank) {
-      Values& input = inputs_.emplace_back(static_cast<std::size_t>(of.count));
-      for (std::int64_t& each : input) each = value(random);
-    }
-  }
+  Trial(const Collective& collective, const CollectiveCase& of, Runners& runners,
+        std::mt19937_64& random)
+      : collective_(collective),
+        ranks_(of.ranks),
+        data_(collective, of, random),
+        runners_(runners) {}
 
-  std::string text() const {
-    const std::string op =
-        collective_.reduces ? fmt::format(", {}", name_of(case_.op)) : std::string();
-    return fmt::format("{}, {}{}", counted(case_.ranks, "rank"), counted(case_.count, "element"),
-                       op);
-  }
+  std::string text() const { return data_.text(); }
+  WorldOptions options() const override { return data_.options(); }
 
   const WorldRun& run() {
     if (run_.ranks.empty()) run_ = runners_.submission.run(options());
     return run_;
+  }
+  const WorldRun& own() const override { return run_; }
+  const WorldRun& right() const override { return reference_; }
+  std::int64_t differences(const WorldRun& a, const WorldRun& b, Compared compared) const override {
+    std::int64_t sum = 0;
+    for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+      if (compared == Compared::messages) {
+        sum += different_messages(a.ranks[rank].sent, b.ranks[rank].sent, true);
+        continue;
+      }
+      const Values x = data_.results_of(a, static_cast<int>(rank)),
+                   y = data_.results_of(b, static_cast<int>(rank));
+      for (std::size_t i = 0; i < std::max(x.size(), y.size()); ++i)
+        sum += i >= x.size() || i >= y.size() || x[i] != y[i];
+    }
+    return sum;
   }
   const WorldRun& reference() {
     if (reference_.ranks.empty()) reference_ = runners_.reference.run(options());
@@ -71,30 +67,25 @@ class Trial {
   // The first wrong value.
   std::string wrong_value() {
     if (const std::string fault = this->fault(); !fault.empty()) return fault;
-    for (int rank = 0; rank < case_.ranks; ++rank) {
-      Values output(run().ranks[static_cast<std::size_t>(rank)].output.size() / element);
-      if (std::ssize(output) != case_.count)
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const Values output = data_.results_of(run(), rank), right = data_.right(rank);
+      if (output.size() != right.size())
         return fmt::format("with {}: rank {} returned {}", text(), rank,
                            counted(std::ssize(output), "element"));
-      std::memcpy(output.data(), run().ranks[static_cast<std::size_t>(rank)].output.data(),
-                  output.size() * element);
-      const Parts chunk(case_.count, case_.ranks);
-      const bool is_own_chunk = collective_.kind == Kind::reduce_scatter;
-      const Count begin = is_own_chunk ? chunk.offset(rank) : 0,
-                  end = is_own_chunk ? chunk.offset(rank + 1) : case_.count;
-      for (Count i = begin; i < end; ++i)
-        if (const std::int64_t right = expected(rank, i);
-            output[static_cast<std::size_t>(i)] != right)
+      for (std::size_t k = 0; k < right.size(); ++k) {
+        const Count i = data_.first_result(rank) + static_cast<Count>(k);
+        if (output[k] != right[k])
           return fmt::format("with {}: rank {}, chunk {}: element {} is {}", text(), rank,
-                             chunk_of(i), i, what_is(i, output[static_cast<std::size_t>(i)]));
+                             data_.chunk_of(i), i, data_.what_is(i, output[k]));
+      }
     }
     return "";
   }
   std::string wrong_bytes() {
     if (const std::string fault = this->fault(); !fault.empty()) return fault;
-    for (int rank = 0; rank < case_.ranks; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       const Count sent = run().ranks[static_cast<std::size_t>(rank)].sent_bytes(),
-                  closed = collective_.traffic(problem(), rank).sent_elements * element;
+                  closed = collective_.traffic(data_.problem(), rank).sent_elements * element;
       if (sent != closed)
         return fmt::format("with {}: rank {} sends {}{}", text(), rank,
                            times_too_many(sent, "the closed form", closed), difference_of(rank));
@@ -103,9 +94,9 @@ class Trial {
   }
   std::string wrong_messages() {
     if (const std::string fault = this->fault(); !fault.empty()) return fault;
-    for (int rank = 0; rank < case_.ranks; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       const std::size_t sent = run().ranks[static_cast<std::size_t>(rank)].sent.size();
-      const Count closed = collective_.traffic(problem(), rank).sent_messages;
+      const Count closed = collective_.traffic(data_.problem(), rank).sent_messages;
       if (std::ssize(run().ranks[static_cast<std::size_t>(rank)].sent) != closed)
         return fmt::format("with {}: rank {} sends {}, where the closed form has {}", text(), rank,
                            counted(static_cast<std::int64_t>(sent), "message"), closed);
@@ -114,14 +105,14 @@ class Trial {
   }
   std::string wrong_order() {
     if (const std::string fault = this->fault(); !fault.empty()) return fault;
-    for (int rank = 0; rank < case_.ranks; ++rank)
+    for (int rank = 0; rank < ranks_; ++rank)
       if (const std::string difference = difference_of(rank); !difference.empty())
         return fmt::format("with {}: rank {}{}", text(), rank, difference);
     return "";
   }
   std::vector<TraceRow> trace() {
     std::vector<TraceRow> rows;
-    for (int rank = 0; rank < case_.ranks; ++rank)
+    for (int rank = 0; rank < ranks_; ++rank)
       rows.push_back(traced_messages(rank, sent(run(), rank), sent(reference(), rank), true));
     return rows;
   }
@@ -129,18 +120,20 @@ class Trial {
   std::string too_much_memory() {
     constexpr std::int64_t slack = 512 << 10;
     WorldOptions limited = options();
-    for (int rank = 0; rank < case_.ranks; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       const Count scratch =
-          collective_.scratch ? collective_.scratch(problem(), rank) * element : 0;
+          collective_.scratch ? collective_.scratch(data_.problem(), rank) * element : 0;
       limited.memory_limits.push_back(
           reference().ranks[static_cast<std::size_t>(rank)].memory_bytes + scratch + slack);
     }
     run_ = runners_.submission.run(limited);
     if (run_.fault.empty()) return wrong_value();
-    return fmt::format("with {} and no memory but for the data{}: {}", text(),
-                       collective_.scratch ? " and the scratch of the closed form" : "",
-                       run_.fault);
+    need_ = memory_need(runners_.submission, limited, data_.problem().count / ranks_ * element);
+    return fmt::format("with {} and no memory but for the data{}: {}{}", text(),
+                       collective_.scratch ? " and the scratch of the closed form" : "", run_.fault,
+                       in_words(need_));
   }
+  const MemoryNeed& need() const { return need_; }
 
  private:
   static const SentMessages& sent(const WorldRun& run, int rank) {
@@ -148,123 +141,21 @@ class Trial {
   }
   std::string difference_of(int rank) {
     return first_difference(sent(run(), rank), sent(reference(), rank), true,
-                            [&](const SentMessage& message) { return content_of(message); });
+                            [&](const SentMessage& message) { return data_.content_of(message); });
   }
-  // "chunk 2 of rank 0", "the sum of chunk 2 over ranks 0, 3".
-  std::string content_of(const SentMessage& message) const {
-    const Parts chunk(case_.count, case_.ranks);
-    for (int i = 0; i < case_.ranks; ++i)
-      if (const std::string whose = owners_of(message, chunk.offset(i), chunk.offset(i + 1));
-          !whose.empty())
-        return whose.find(',') == std::string::npos
-                   ? fmt::format("chunk {} of rank {}", i, whose)
-                   : fmt::format("the {} of chunk {} over ranks {}", name_of(case_.op), i, whose);
-    const std::string whose = owners_of(message, 0, case_.count);
-    if (whose.empty()) return "";
-    return whose.find(',') == std::string::npos
-               ? "all elements of rank " + whose
-               : fmt::format("the {} of all elements over ranks {}", name_of(case_.op), whose);
-  }
-  // The ranks whose elements from `begin` to `end`, reduced, are this message: "0, 3".
-  std::string owners_of(const SentMessage& message, Count begin, Count end) const {
-    if (message.bytes != (end - begin) * element || message.bytes == 0) return "";
-    constexpr int most_ranks = 8;
-    const unsigned sets = case_.ranks <= most_ranks ? 1U << case_.ranks : 0;
-    for (unsigned who = 1; who < sets; ++who) {
-      if (!collective_.reduces && !std::has_single_bit(who)) continue;
-      Values values;
-      std::string names;
-      for (int rank = 0; rank < case_.ranks; ++rank) {
-        if ((who >> rank & 1U) == 0) continue;
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
-        if (values.empty())
-          for (Count i = begin; i < end; ++i) values.push_back(input(rank, i));
-        else
-          for (Count i = begin; i < end; ++i) {
-            std::int64_t& value = values[static_cast<std::size_t>(i - begin)];
-            value = combined(value, input(rank, i), case_.op);
-          }
-      }
-      const auto* const bytes = reinterpret_cast<const char*>(values.data());
-      if (checksum({bytes, values.size() * element}) == message.checksum) return names;
-    }
-    return "";
-  }
-  Problem problem() const {
-    return {.ranks = case_.ranks, .count = case_.count, .element_bytes = element};
-  }
-  int chunk_of(Count i) const {
-    const Parts chunk(case_.count, case_.ranks);
-    int found = 0;
-    while (chunk.offset(found + 1) <= i) ++found;
-    return found;
-  }
-  std::int64_t input(int rank, Count i) const {
-    return inputs_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(i)];
-  }
-  std::int64_t expected(int rank, Count i) const {
-    if (collective_.kind == Kind::all_gather) return input(chunk_of(i), i);
-    if (collective_.kind == Kind::all_to_all) {
-      const Count each = case_.count / case_.ranks;
-      return input(static_cast<int>(i / each), rank * each + i % each);
-    }
-    std::int64_t all = input(0, i);
-    for (int other = 1; other < case_.ranks; ++other)
-      all = combined(all, input(other, i), case_.op);
-    return all;
-  }
-  // Describes where a wrong value comes from, without a number: data differ between gradings.
-  std::string what_is(Count i, std::int64_t value) const {
-    if (!collective_.reduces) {
-      for (int other = 0; other < case_.ranks; ++other)
-        for (Count j = 0; j < case_.count; ++j)
-          if (input(other, j) == value) return fmt::format("that of rank {}, place {}", other, j);
-      return "nobody's";
-    }
-    if (case_.op == ReduceOp::sum && case_.ranks <= 8)
-      for (unsigned who = 1; who < 1U << case_.ranks; ++who) {
-        std::int64_t sum = 0;
-        std::string names;
-        for (int other = 0; other < case_.ranks; ++other)
-          if ((who >> other & 1U) != 0) sum += input(other, i), names += fmt::format(" {}", other);
-        if (sum == value)
-          return fmt::format("the sum over rank{}{} only", std::has_single_bit(who) ? "" : "s",
-                             names);
-      }
-    return "not the " + std::string(name_of(case_.op)) + " over all ranks";
-  }
-  WorldOptions options() const {
-    WorldOptions options{.job = {.kind = collective_.kind,
-                                 .op = case_.op,
-                                 .ranks = case_.ranks,
-                                 .count = case_.count},
-                         .inputs = {}};
-    const Parts chunk(case_.count, case_.ranks);
-    for (int rank = 0; rank < case_.ranks; ++rank) {
-      Values values = inputs_[static_cast<std::size_t>(rank)];
-      // In an all-gather, a rank has only its own chunk.
-      if (collective_.kind == Kind::all_gather)
-        for (Count i = 0; i < case_.count; ++i)
-          if (i < chunk.offset(rank) || i >= chunk.offset(rank + 1))
-            values[static_cast<std::size_t>(i)] = -1;
-      std::vector<std::byte>& bytes = options.inputs.emplace_back(values.size() * element);
-      std::memcpy(bytes.data(), values.data(), bytes.size());
-    }
-    return options;
-  }
-
   const Collective& collective_;
-  CollectiveCase case_;
+  int ranks_;
+  CollectiveData data_;
   Runners& runners_;
-  std::vector<Values> inputs_;
   WorldRun run_, reference_;
+  MemoryNeed need_;
 };
 
 }  // namespace
 
 Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
   const Collective collective = collective_of(lab.operation);
-  Random random(units.data_seed);
+  std::mt19937_64 random(units.data_seed);
   Runners runners{Runner(lab, units.submission), Runner(lab, units.reference)};
   const auto trials = [&](const std::vector<CollectiveCase>& cases) {
     std::vector<Trial> made;
@@ -285,7 +176,8 @@ Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
     const std::string wrong = first(usual, check);
     return wrong.empty() ? first(uneven, check) : wrong;
   };
-  Verdicts verdicts;
+  Judgement judgement;
+  Verdicts& verdicts = judgement.verdicts;
   verdicts["values"] = first(usual, &Trial::wrong_value);
   verdicts["uneven"] = first(uneven, &Trial::wrong_value);
   verdicts["bytes"] = of_both(&Trial::wrong_bytes);
@@ -294,7 +186,27 @@ Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
   verdicts["memory"] = first(large, &Trial::too_much_memory);
   verdicts["hidden"] = first(hidden, &Trial::wrong_value);
   if (!verdicts["hidden"].empty()) verdicts["hidden"] = "a hidden case is wrong";
-  return {.verdicts = std::move(verdicts), .traced = usual[1].text(), .trace = usual[1].trace()};
+  judgement.traced = usual[1].text();
+  judgement.trace = usual[1].trace();
+
+  const auto explain = [&](const std::string& obligation, Compared compared,
+                           const std::vector<std::vector<Trial>*>& groups) {
+    if (verdicts[obligation].empty()) return;
+    std::vector<const JudgedCase*> cases;
+    for (std::vector<Trial>* group : groups)
+      for (Trial& trial : *group) trial.run(), trial.reference(), cases.push_back(&trial);
+    judgement.causes[obligation] = units.mistakes.explaining(obligation, verdicts, cases, compared);
+  };
+  explain("values", Compared::results, {&usual});
+  explain("uneven", Compared::results, {&uneven});
+  for (const char* of_the_way : {"bytes", "messages", "order"})
+    explain(of_the_way, Compared::messages, {&usual, &uneven});
+  if (const std::vector<const JudgedCase*> cases = cases_of(large.front().need()); !cases.empty())
+    judgement.causes["memory"] =
+        units.mistakes.explaining("memory", verdicts, cases, Compared::results);
+  else
+    explain("memory", Compared::results, {&large});
+  return judgement;
 }
 
 }  // namespace lockstep

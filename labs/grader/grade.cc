@@ -9,6 +9,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/printable.h"
 #include "labs/grader/build.h"
+#include "labs/grader/mistakes.h"
 #include "labs/grader/regions.h"
 
 namespace lockstep {
@@ -66,6 +67,7 @@ Grade grade_without_points(const Lab& lab, const std::string& what) {
                                   .points = each.points,
                                   .earned = 0,
                                   .wrong = on_one_line(harmless(what)),
+                                  .causes = {},
                                   .hints = {}});
   return result;
 }
@@ -77,28 +79,35 @@ Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& o
     judgement = judge_placements(lab, submission, options.source_folder);
   } else {
     const WorkFolder work, work_of_reference;
-    const BuiltUnit unit = build_unit(lab, submission, options.source_folder, work);
+    const BuiltUnit unit = options.compiled.empty()
+                               ? build_unit(lab, submission, options.source_folder, work)
+                               : BuiltUnit{.library = options.compiled, .errors = {}};
     result.compiler_errors = harmless(unit.errors);
     if (!unit.library.empty()) {
       std::random_device random;
+      KnownMistakes own_mistakes(lab, options.source_folder);
       judgement = judge(
           lab, {.submission = unit.library,
                 .reference = options.reference.empty()
                                  ? build_reference(lab, options.source_folder, work_of_reference)
                                  : options.reference,
+                .mistakes = options.mistakes ? *options.mistakes : own_mistakes,
                 .data_seed = random(),
                 .hidden_seed = checksum(options.secret)});
     }
   }
   for (const Obligation& obligation : lab.obligations) {
-    const std::string wrong = !result.compiler_errors.empty()
-                                  ? "it does not compile"
-                                  : on_one_line(harmless(judgement.verdicts.at(obligation.name)));
+    const std::vector<std::string>& causes = judgement.causes[obligation.name];
+    const std::string wrong =
+        !result.compiler_errors.empty()
+            ? "it does not compile"
+            : on_one_line(harmless(judgement.verdicts.at(obligation.name))) + in_words(causes);
     EarnedPoints& earned = result.obligations.emplace_back();
     earned = {.obligation = obligation.name,
               .points = obligation.points,
               .earned = wrong.empty() ? obligation.points : 0,
               .wrong = wrong,
+              .causes = causes,
               .hints = {}};
     for (int level = 0; level < options.hint_level && !wrong.empty(); ++level)
       earned.hints.push_back(obligation.hints.at(static_cast<std::size_t>(level)));

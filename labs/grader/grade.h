@@ -18,12 +18,18 @@ struct GradeOptions {
   std::string secret = {};
   // The library of our own solution, if it is compiled already: see build_reference().
   std::string reference = {};
+  // The library of the submission, if it is compiled already.
+  std::string compiled = {};
+  // Those that may be causes, if they are shared with other grades.
+  KnownMistakes* mistakes = nullptr;
 };
 
 struct EarnedPoints {
   std::string obligation;
   int points = 0, earned = 0;
   std::string wrong;  // empty: met
+  // The known mistakes that give exactly this; `wrong` names them, too.
+  std::vector<std::string> causes = {};
   std::vector<std::string> hints;
 };
 

@@ -11,8 +11,11 @@
 
 namespace lockstep {
 
+class KnownMistakes;
+
 struct JudgedUnits {
   std::string submission, reference;  // libraries
+  KnownMistakes& mistakes;            // those that may be causes
   std::uint64_t data_seed = 0;        // for the data, which are unknown in advance
   std::uint64_t hidden_seed = 0;      // for the hidden cases
 };
@@ -28,6 +31,8 @@ struct TraceRow {
 
 struct Judgement {
   Verdicts verdicts;
+  // By the name of an obligation that is not met: the known mistakes that give exactly this.
+  std::map<std::string, std::vector<std::string>> causes;
   std::string traced;  // the case
   std::vector<TraceRow> trace;
 };

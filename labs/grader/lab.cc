@@ -24,6 +24,7 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
           .files = {},
           .obligations = {},
           .mutants = {},
+          .variants = {},
           .problems = {},
           .plans = {},
           .folder = folder};
@@ -38,7 +39,10 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
   for (const auto& each : json.at("mutants"))
     lab.mutants.push_back({.name = each.at("name"),
                            .replacements = each.at("replacements"),
-                           .fails = each.at("fails")});
+                           .fails = each.at("fails"),
+                           .cause = each.value("cause", std::string(each.at("name")))});
+  for (const auto& each : json.at("variants"))
+    lab.variants.push_back({.name = each.at("name"), .replacements = each.at("replacements")});
   if (lab.is_form())
     for (const auto& plan : json.at("plans"))
       lab.plans.push_back(

@@ -27,11 +27,24 @@ struct LabFile {
   std::map<std::pair<std::string, int>, std::string> instead;
 };
 
-// A wrong solution: the right one with replacements in its text.
+// What becomes what in the text of our solution, each in the first place where it is found. Texts that
+// lie in several files are replaced in the first of them by name.
+using Replacements = std::vector<std::pair<std::string, std::string>>;
+
+// A wrong solution.
 struct LabMutant {
   std::string name;
-  std::vector<std::pair<std::string, std::string>> replacements;
+  Replacements replacements;
   std::vector<std::string> fails;  // exactly these obligations
+  // The mutant whose name a grade gives as the cause: this one, or the same mistake written in another
+  // way. Empty: what it does has no cause of its own.
+  std::string cause;
+};
+
+// A right solution that is written in another way.
+struct LabVariant {
+  std::string name;
+  Replacements replacements;
 };
 
 // The problems of a lab whose code answers them: numbers, each with a name. If it has ranks, the first
@@ -59,6 +72,7 @@ struct Lab {
   std::vector<LabFile> files;
   std::vector<Obligation> obligations;
   std::vector<LabMutant> mutants;
+  std::vector<LabVariant> variants;
   LabProblems problems;
   std::vector<LabPlan> plans;
   std::string folder;  // of lab.json, instead.txt, task.md, instructor.md and unit.cc

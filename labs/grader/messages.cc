@@ -54,6 +54,13 @@ std::string first_difference(const SentMessages& own, const SentMessages& right,
   return "";
 }
 
+std::int64_t different_messages(const SentMessages& a, const SentMessages& b, bool compares_data) {
+  std::int64_t sum = 0;
+  for (std::size_t step = 0; step < std::max(a.size(), b.size()); ++step)
+    sum += step >= a.size() || step >= b.size() || !is_equal(a[step], b[step], compares_data);
+  return sum;
+}
+
 std::string times_too_many(std::int64_t bytes, const std::string& what, std::int64_t right) {
   const std::string times =
       right > 0

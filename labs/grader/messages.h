@@ -21,6 +21,9 @@ using Content = std::function<std::string(const SentMessage&)>;
 std::string first_difference(const SentMessages& own, const SentMessages& right, bool compares_data,
                              const Content& content = {});
 
+// How many messages differ, or are too many or too few.
+std::int64_t different_messages(const SentMessages& a, const SentMessages& b, bool compares_data);
+
 // "1 rank", "2 ranks".
 std::string counted(std::int64_t number, std::string_view what);
 

@@ -3,6 +3,7 @@
 // right ones.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "labs/grader/judge.h"
+#include "labs/grader/mistakes.h"
 #include "labs/grader/submission.h"
 #include "parallel/rank/placements.h"
 #include "parallel/rank/rank_model.h"
@@ -182,6 +184,18 @@ std::string wrong_answer(const Plan& plan, const std::map<std::string, std::stri
   return "";
 }
 
+// Whether every wrong line has what the mistake has there.
+bool is_explained(const Plan& plan, const std::map<std::string, std::string>& lines,
+                  const std::map<std::string, std::string>& of_mistake) {
+  return std::ranges::all_of(asked_of(plan), [&](const Asked& asked) {
+    const auto found = lines.find(asked.parameter);
+    if (found == lines.end()) return false;
+    const std::optional<Said> said = said_of(found->second, asked.right);
+    return said &&
+           (*said == asked.right || *said == said_of(of_mistake.at(asked.parameter), asked.right));
+  });
+}
+
 }  // namespace
 
 std::string placements_form(const Lab& lab, const std::string& source_folder, bool with_solution) {
@@ -197,11 +211,21 @@ std::string placements_form(const Lab& lab, const std::string& source_folder, bo
 
 Judgement judge_placements(const Lab& lab, const std::string& submission,
                            const std::string& source_folder) {
-  const std::string text = read_submitted(submission, lab.files.front().name);
+  const std::string& form = lab.files.front().name;
+  const std::string text = read_submitted(submission, form);
   Judgement judgement;
-  for (const LabPlan& each : lab.plans)
-    judgement.verdicts[each.name] =
-        wrong_answer(plan_of_lab(each, source_folder), lines_of(text, each.name));
+  for (const LabPlan& each : lab.plans) {
+    const Plan plan = plan_of_lab(each, source_folder);
+    const std::map<std::string, std::string> lines = lines_of(text, each.name);
+    judgement.verdicts[each.name] = wrong_answer(plan, lines);
+    if (judgement.verdicts[each.name].empty()) continue;
+    for (const LabMutant& mutant : lab.mutants)
+      if (mutant.cause == mutant.name &&
+          is_explained(
+              plan, lines,
+              lines_of(solution_with(lab, mutant.replacements, source_folder).at(form), each.name)))
+        judgement.causes[each.name].push_back(mutant.name);
+  }
   return judgement;
 }
 

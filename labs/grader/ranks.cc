@@ -50,7 +50,7 @@ class World {
       find_deadlock();
     }
     for (const State& state : std::ranges::reverse_view(states_))
-      if (!state.fault.empty()) run_.fault = state.fault;
+      if (!state.fault.empty()) run_.fault = state.fault, run_.is_deadlock = false;
     return std::move(run_);
   }
 
@@ -181,6 +181,7 @@ class World {
                          state_text(state(rank).want->peer));
     }
     run_.fault = fmt::format("no rank can continue: {}", who);
+    run_.is_deadlock = true;
   }
   std::string state_text(int rank) const {
     const bool is_done =

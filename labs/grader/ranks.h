@@ -43,7 +43,8 @@ struct WorldRun {
   // The fault and its rank: an error, a crash, a limit, a deadlock; empty if there is none. With a
   // fault, the other fields describe the run up to it.
   std::string fault;
-  bool is_endless = false;  // the fault: a limit of time or of messages
+  bool is_endless = false;   // the fault: a limit of time or of messages
+  bool is_deadlock = false;  // the fault: every rank has ended or waits
 };
 
 struct WorldOptions {

@@ -2,11 +2,13 @@
 // forms of the shipped ones.
 #include <fmt/format.h>
 
+#include <deque>
 #include <random>
 
 #include "collectives/base/error.h"
 #include "labs/grader/judge.h"
 #include "labs/grader/messages.h"
+#include "labs/grader/mistakes.h"
 #include "labs/grader/ranks.h"
 #include "parallel/pipeline/schedules/check.h"
 #include "parallel/pipeline/schedules/schedules.h"
@@ -18,12 +20,12 @@ namespace {
 
 using Kind = LabJob::Kind;
 
-struct Asked {
+struct AskedSchedule {
   Kind kind;
   std::string name;
 };
 
-std::vector<Asked> asked_of(const std::string& operation) {
+std::vector<AskedSchedule> schedules_asked_by(const std::string& operation) {
   if (operation == "pipeline_schedules")
     return {{Kind::gpipe, "gpipe"}, {Kind::one_f_one_b, "1f1b"}};
   require(operation == "zero_bubble", "unknown operation of a lab: " + operation);
@@ -35,24 +37,26 @@ struct Shape {
 };
 
 // One schedule of a shape, by the submission.
-class Generated {
+class Generated final : public ComparedCase {
  public:
-  Generated(const Asked& asked, const Shape& shape, Runner& runner)
+  Generated(const AskedSchedule& asked, const Shape& shape, Runner& runner)
       : entry_(find_schedule(asked.name)),
         shape_{.ranks = shape.ranks, .micro_batches = shape.micro_batches},
         where_(fmt::format("{} of {} and {}", asked.name, counted(shape.ranks, "rank"),
                            counted(shape.micro_batches, "micro-batch"))) {
-    const WorldRun run = runner.run(
-        {.job = {.kind = asked.kind, .ranks = shape.ranks, .micro_batches = shape.micro_batches},
-         .inputs = {}});
-    if (!run.fault.empty()) {
-      incomplete_ = run.fault;
+    options_ = {
+        .job = {.kind = asked.kind, .ranks = shape.ranks, .micro_batches = shape.micro_batches},
+        .inputs = {}};
+    own_ = runner.run(options_);
+    const std::string right = csv_of(entry_.make(shape_));
+    const auto* const bytes = reinterpret_cast<const std::byte*>(right.data());
+    right_.ranks = {{.output = {bytes, bytes + right.size()}, .sent = {}}};
+    if (!own_.fault.empty()) {
+      incomplete_ = own_.fault;
       return;
     }
     try {
-      const std::vector<std::byte>& text = run.ranks.front().output;
-      schedule_ = schedule_from_csv({reinterpret_cast<const char*>(text.data()), text.size()},
-                                    "the schedule");
+      schedule_ = schedule_from_csv(output_of(own_), "the schedule");
       // Before the check, whose memory grows with these numbers.
       incomplete_ = beyond_shape();
       if (!incomplete_.empty()) return;
@@ -61,6 +65,18 @@ class Generated {
     } catch (const Error& error) {
       incomplete_ = error.what();
     }
+  }
+
+  WorldOptions options() const override { return options_; }
+  const WorldRun& own() const override { return own_; }
+  const WorldRun& right() const override { return right_; }
+  // Schedules have no messages; of their texts every letter counts.
+  std::int64_t differences(const WorldRun& a, const WorldRun& b, Compared compared) const override {
+    if (compared == Compared::messages) return 0;
+    const std::string_view x = output_of(a), y = output_of(b);
+    std::int64_t sum = std::abs(std::ssize(x) - std::ssize(y));
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) sum += x[i] != y[i];
+    return sum;
   }
 
   std::string incomplete() const { return in_words(incomplete_); }
@@ -118,6 +134,10 @@ class Generated {
   }
 
  private:
+  static std::string_view output_of(const WorldRun& run) {
+    const std::vector<std::byte>& text = run.ranks.front().output;
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+  }
   // Returns the first action that does not fit into the shape, or another difference from the
   // shape.
   std::string beyond_shape() const {
@@ -145,6 +165,8 @@ class Generated {
   const ScheduleEntry& entry_;
   PipelineShape shape_;
   std::string where_, incomplete_;
+  WorldOptions options_;
+  WorldRun own_, right_;
   Schedule schedule_;
   Timeline timeline_;
 };
@@ -154,8 +176,9 @@ class Generated {
 Judgement judge_schedules(const Lab& lab, const JudgedUnits& units) {
   using Check = std::string (Generated::*)() const;
   Runner runner(lab, units.submission);
-  Verdicts verdicts;
-  std::vector<TraceRow> trace;
+  Judgement judgement{
+      .verdicts = {}, .causes = {}, .traced = "4 ranks, 8 micro-batches", .trace = {}};
+  Verdicts& verdicts = judgement.verdicts;
   std::mt19937_64 random(units.hidden_seed);
   std::vector<Shape> hidden;
   for (const bool has_few : {false, true, false}) {
@@ -163,18 +186,25 @@ Judgement judge_schedules(const Lab& lab, const JudgedUnits& units) {
     hidden.push_back({ranks, has_few ? std::uniform_int_distribution(1, ranks - 2)(random)
                                      : std::uniform_int_distribution(ranks, 30)(random)});
   }
-  for (const Asked& asked : asked_of(lab.operation)) {
-    std::vector<Generated> usual, few, secret;
-    for (const Shape& shape : {Shape{2, 4}, Shape{4, 8}, Shape{8, 16}})
-      usual.emplace_back(asked, shape, runner);
-    for (const Shape& shape : {Shape{1, 3}, Shape{4, 1}, Shape{6, 3}})
-      few.emplace_back(asked, shape, runner);
-    for (const Shape& shape : hidden) secret.emplace_back(asked, shape, runner);
-    for (TraceRow& row : usual[1].trace()) trace.push_back(std::move(row));
-    const auto note = [&](const std::string& name, const std::vector<Generated>& all, Check check) {
+  std::deque<Generated> all;
+  std::map<std::string, std::vector<const JudgedCase*>> cases;
+  for (const AskedSchedule& asked : schedules_asked_by(lab.operation)) {
+    const auto generated = [&](std::vector<Shape> shapes) {
+      std::vector<const Generated*> made;
+      for (const Shape& shape : shapes) made.push_back(&all.emplace_back(asked, shape, runner));
+      return made;
+    };
+    const std::vector<const Generated*> usual = generated({{2, 4}, {4, 8}, {8, 16}}),
+                                        few = generated({{1, 3}, {4, 1}, {6, 3}}),
+                                        secret = generated(hidden);
+    for (TraceRow& row : usual[1]->trace()) judgement.trace.push_back(std::move(row));
+    const auto note = [&](const std::string& name, const std::vector<const Generated*>& made,
+                          Check check) {
       std::string& verdict = verdicts[name];
-      for (const Generated& generated : all)
-        if (verdict.empty()) verdict = (generated.*check)();
+      for (const Generated* each : made) {
+        if (verdict.empty()) verdict = (each->*check)();
+        cases[name].push_back(each);
+      }
     };
     note(asked.name + ": runs", usual, &Generated::incomplete);
     note(asked.name + ": time", usual, &Generated::wrong_makespan);
@@ -184,9 +214,11 @@ Judgement judge_schedules(const Lab& lab, const JudgedUnits& units) {
     note("hidden", secret, &Generated::wrong_order);
   }
   if (!verdicts["hidden"].empty()) verdicts["hidden"] = "a hidden case is wrong";
-  return {.verdicts = std::move(verdicts),
-          .traced = "4 ranks, 8 micro-batches",
-          .trace = std::move(trace)};
+  for (const auto& [name, of_name] : cases)
+    if (name != "hidden")
+      judgement.causes[name] =
+          units.mistakes.explaining(name, verdicts, of_name, Compared::results);
+  return judgement;
 }
 
 }  // namespace lockstep
