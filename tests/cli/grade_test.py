@@ -350,7 +350,7 @@ class Grading(unittest.TestCase):
 
     def test_causes_are_named(self):
         for lab, mutant, obligation, part in (
-                (1, "ranks end with their neighbour's chunk", "order", r"step 0 sends chunk 0 of rank 0 to rank 1, where chunk 1 of rank 0 belongs"),
+                (1, "ranks end with their neighbour's chunk", "order", r"step 0 sends chunk 0 of rank 0 to rank 1, where chunk 1 of rank 0 belongs; a known mistake gives exactly this: ranks end with their neighbour's chunk$"),
                 (6, "1f1b: forgets that there may be few micro-batches", "few micro-batches", r"1f1b of 4 ranks and 1 micro-batch: rank \d: action \d is \dF1, but there is only"),
                 (8, "the second product is not summed", "forward", r"this is rank 0's part alone, not the sum over the ranks"),
                 (8, "every rank adds the bias and base before the sum", "biases", r"b2 and base were added 2 times"),
@@ -370,11 +370,29 @@ class Grading(unittest.TestCase):
                 self.assertRegex(message, part)
                 self.assertNotRegex(json.dumps(grade), r"\b1 (ranks|micro-batches|messages|elements|bytes)\b")
 
+    def test_each_cause_is_one_that_explains_everything(self):
+        left = SOLUTION.replace("rank - 1 - step", "rank + 1 + step").replace("rank - 2 - step", "rank + 2 + step")
+        left = left.replace("ring.right()", "RIGHT").replace("ring.left()", "ring.right()").replace("RIGHT", "ring.left()")
+        copy = "const Memory kept = comm.scratch(data, data.count);"
+        halved = SOLUTION.replace("op);", "op), comm.size() == 8 ? comm.reduce(data, data, op) : void();")
+        for name, text, causes in (
+                ("two mistakes", code(attack=copy, solution=left), {"order": "the ring turns to the left", "memory": "keeps a copy"}),
+                # In the first case one step is missing, but not in others.
+                ("mixed", code(solution=SOLUTION.replace("ring.size - 1", "ring.size - (ring.size == 2 ? 2 : 1)", 1)), {}),
+                ("unknown", code(solution=halved), {})):
+            with self.subTest(name):
+                grade, _ = self.grade(self.submission(name, text))
+                messages = {each["name"]: each["message"] for each in grade["obligations"] if not each["met"]}
+                self.assertTrue(messages)
+                self.assertEqual({of: message.split("a known mistake gives exactly this: ")[1] for of, message in messages.items()
+                                  if "known mistake" in message}, causes, messages)
+
     def test_the_check_prints_which_mutant_loses_what(self):
         said = self.run_program("lab", "check", 15)
-        self.assertIn(" 15  who_owes                 8 of 8 mutants, all as expected\n", said)
+        self.assertIn(" 15  who_owes                 9 of 9 mutants, all as expected\n", said)
         self.assertIn("     1 tensor parallel, 2 sequence parallel, 3 pipeline, 4 sequence and data parallel\n", said)
-        self.assertIn("     . 2 . .  layer norms are replicated although the sequence is split\n", said)
+        self.assertIn("     .  2= .  .  layer norms are replicated although the sequence is split\n", said)
+        self.assertTrue(said.endswith("\n9 known mistakes named exactly; 2 right variants graded\n"), said)
 
     def test_hints(self):
         folder, hints = self.submission("no code", "?\n"), []
