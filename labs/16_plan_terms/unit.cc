@@ -42,41 +42,10 @@ std::string answer(std::span<const std::int64_t> problem) {
   return text;
 }
 
-// What usual mistakes give.
-std::string causes(int, int, std::span<const std::int64_t> problem) {
-  const lockstep::PipelineLoad x = load_of(problem);
-  const double messages = x.ranks > 1 ? 2 * x.virtual_stages * x.hop : 0,
-               busy = x.is_sender_busy ? messages : 0, full = x.micro_batches * (x.slowest + busy),
-               fills = (x.ranks - 1) / x.virtual_stages,
-               bytes = static_cast<double>(problem[8]) * 1e6,
-               ranks = static_cast<double>(problem[9]),
-               rate = static_cast<double>(problem[10]) * 1e9,
-               latency = static_cast<double>(problem[11]) * 1e-6;
-  std::string text;
-  const auto say = [&](const char* name, const char* words, double value) {
-    text += lockstep::cause(name, words, std::span<const double>(&value, 1));
-  };
-  say(pipeline, "this pipeline never fills or drains", full);
-  say(pipeline, "this pipeline fills as if each rank had one stage",
-      full + (x.ranks - 1) * (x.mean + messages));
-  say(pipeline, "this pipeline fills and drains at the rate of its slowest rank",
-      full + fills * (x.slowest + messages));
-  say(pipeline, "this full pipeline has the rate of the mean rank, not of the slowest",
-      x.micro_batches * (x.mean + busy) + fills * (x.mean + messages));
-  say(pipeline, "no message costs time while this pipeline fills", full + fills * x.mean);
-  say(all_reduce, "this is one half of an all-reduce: a reduce-scatter",
-      latency + (ranks - 1) / ranks * bytes / rate);
-  say(all_reduce, "here all bytes pass each link twice: a rank keeps 1/p of them",
-      latency + 2 * bytes / rate);
-  say(all_reduce, "the latency is missing", 2 * (ranks - 1) / ranks * bytes / rate);
-  return text;
-}
-
 }  // namespace
 
 lockstep::LabUnit lockstep_lab_unit() {
   lockstep::LabUnit unit;
   unit.answer = answer;
-  unit.causes = causes;
   return unit;
 }
