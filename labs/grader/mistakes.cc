@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
+#include "collectives/base/checksum.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "labs/grader/regions.h"
 
 namespace lockstep {
 namespace {
+
+namespace fs = std::filesystem;
 
 // With fewer wrong numbers, equal ones would be no proof.
 constexpr std::int64_t fewest_wrong = 2;
@@ -25,7 +29,51 @@ std::set<std::size_t> explaining_themselves(const Lab& lab) {
   return mutants;
 }
 
+void copy_library(const fs::path& from, const fs::path& to, std::error_code& error) {
+  fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
+  if (!error) fs::permissions(to, fs::perms::others_read, fs::perm_options::add, error);
+}
+
+// Where the library of mutant `i` is kept for later grades, next to the headers that it is compiled
+// with. Its name changes with all that it is compiled from.
+fs::path kept_library(const Lab& lab, std::size_t i,
+                      const std::map<std::string, std::string>& texts,
+                      const std::string& source_folder) {
+  std::string all = read_text(lab.folder + "/unit.cc", most_file_bytes);
+  for (const auto& [name, text] : texts) all += name + text;
+  const fs::path share = fs::path(source_folder).parent_path();
+  for (const char* made : {"lab_headers/copied", "lab_headers/labs/unit.h.gch"}) {
+    std::error_code missing;
+    all +=
+        fmt::format(" {}", fs::last_write_time(share / made, missing).time_since_epoch().count());
+  }
+  return share / "lab_mistakes" / fmt::format("{}-{}-{:016x}.so", lab.number, i, checksum(all));
+}
+
+// Replaces what was kept of the same mutant. Where that is not possible, the next grade compiles again.
+void keep(const std::string& library, const fs::path& kept, const std::string& unique) {
+  std::error_code ignored;
+  fs::create_directories(kept.parent_path(), ignored);
+  const std::string name = kept.filename().string(),
+                    of_mutant = name.substr(0, name.rfind('-') + 1);
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(kept.parent_path(), ignored))
+    if (entry.path().filename().string().starts_with(of_mutant)) old.push_back(entry.path());
+  const fs::path part = kept.parent_path() / fs::path(unique).filename();
+  std::error_code failed;
+  copy_library(library, part, failed);
+  if (failed) return;
+  for (const fs::path& path : old) fs::remove(path, ignored);
+  fs::rename(part, kept, ignored);
+}
+
 }  // namespace
+
+const WorldRun& JudgedCase::given_by(std::size_t mistake, Runner& runner) const {
+  const auto [place, is_first] = given_.try_emplace(mistake);
+  if (is_first) place->second = runner.run(options());
+  return place->second;
+}
 
 // After a fault only a deadlock says enough: who waits for whom, and what was sent until then.
 bool ComparedCase::is_given_by(const WorldRun& run, Compared compared) const {
@@ -85,7 +133,7 @@ std::vector<std::string> KnownMistakes::explaining(const std::string& obligation
     Runner runner(lab_, library(i));
     bool is_cause = true, explains_all = true;
     for (const JudgedCase* judged : cases) {
-      const WorldRun run = runner.run(judged->options());
+      const WorldRun& run = judged->given_by(i, runner);
       is_cause = judged->is_given_by(run, compared);
       explains_all = explains_all && judged->is_given_by(run, other);
       if (!is_cause) break;
@@ -133,24 +181,34 @@ void KnownMistakes::build(const std::vector<std::size_t>& mutants) {
     if (!built_.contains(i)) missing.emplace_back(i, &built_[i]);
   std::atomic<std::size_t> next = 0;
   const auto compile = [&] {
-    for (std::size_t k = next++; k < missing.size(); k = next++) {
-      Built& built = *missing[k].second;
-      try {
-        const WorkFolder submission;
-        for (const auto& [name, text] :
-             solution_with(lab_, lab_.mutants[missing[k].first].replacements, source_folder_))
-          write_file(submission.path() + "/" + name, text);
-        BuiltUnit unit = build_unit(lab_, submission.path(), source_folder_, built.work);
-        built.library = std::move(unit.library), built.errors = std::move(unit.errors);
-      } catch (const Error& error) {
-        built.errors = error.what();
-      }
-    }
+    for (std::size_t k = next++; k < missing.size(); k = next++)
+      build(missing[k].first, *missing[k].second);
   };
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
   std::vector<std::jthread> helpers;
   for (std::size_t i = 1; i < std::min(cores, missing.size()); ++i) helpers.emplace_back(compile);
   compile();
+}
+
+void KnownMistakes::build(std::size_t i, Built& built) const {
+  try {
+    const std::map<std::string, std::string> texts =
+        solution_with(lab_, lab_.mutants[i].replacements, source_folder_);
+    const fs::path kept = kept_library(lab_, i, texts, source_folder_);
+    const std::string own = built.work.path() + "/mistake.so";
+    std::error_code missing;
+    if (copy_library(kept, own, missing); !missing) {
+      built.library = own;
+      return;
+    }
+    const WorkFolder submission;
+    for (const auto& [name, text] : texts) write_file(submission.path() + "/" + name, text);
+    BuiltUnit unit = build_unit(lab_, submission.path(), source_folder_, built.work);
+    built.library = std::move(unit.library), built.errors = std::move(unit.errors);
+    if (!built.library.empty()) keep(built.library, kept, built.work.path());
+  } catch (const Error& error) {
+    built.errors = error.what();
+  }
 }
 
 std::string in_words(const std::vector<std::string>& mistakes) {

@@ -34,6 +34,12 @@ class JudgedCase {
   virtual bool is_given_by(const WorldRun& run, Compared compared) const = 0;
   // How many numbers or messages of the submission are wrong. Nothing if its run cannot be compared.
   virtual std::optional<std::int64_t> wrong_numbers(Compared compared) const = 0;
+
+  // What the mistake with this number gives. Runs it the first time.
+  const WorldRun& given_by(std::size_t mistake, Runner& runner) const;
+
+ private:
+  mutable std::map<std::size_t, WorldRun> given_;
 };
 
 // One whose results and messages are compared.
@@ -56,7 +62,8 @@ class ComparedCase : public JudgedCase {
 std::map<std::string, std::string> solution_with(const Lab& lab, const Replacements& replacements,
                                                  const std::string& source_folder);
 
-// Compiles each mistake when it is first needed, and keeps it. Any thread may ask.
+// Compiles each mistake when it is first needed, and keeps it, where the build's folder can be written
+// also for later grades. Any thread may ask.
 class KnownMistakes {
  public:
   // All mutants that explain themselves; otherwise, of those, the ones at `chosen`.
@@ -83,6 +90,7 @@ class KnownMistakes {
   std::vector<std::size_t> considered(const std::string& obligation,
                                       const Verdicts& verdicts) const;
   void build(const std::vector<std::size_t>& mutants);
+  void build(std::size_t i, Built& built) const;
   bool is_built(std::size_t i);
 
   const Lab& lab_;
