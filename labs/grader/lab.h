@@ -37,7 +37,7 @@ struct LabMutant {
   Replacements replacements;
   std::vector<std::string> fails;  // exactly these obligations
   // The mutant whose name a grade gives as the cause: this one, or the same mistake written in another
-  // way. Empty: its grades name none.
+  // way.
   std::string cause;
 };
 
