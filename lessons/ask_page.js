@@ -24,14 +24,6 @@ function keepAnswers(answers) {
   }
 }
 
-function put(parent, tag, attributes = {}, text = "") {
-  const child = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) child.setAttribute(name, value);
-  child.textContent = text;
-  parent.append(child);
-  return child;
-}
-
 // A number of at least 0 without its unit, or null.
 function numberIn(text) {
   const digits = text.replaceAll(",", "").trim();
@@ -48,26 +40,26 @@ class Ask {
     Object.assign(this, JSON.parse(place.dataset.ask), {page, isSettled: false});
     this.fold = place.querySelector("details");
     this.fold.hidden = true;
-    this.form = put(place, "form");
-    if (this.choices) this.addChoices(); else this.addInput();
-    put(this.form, "button", {type: "submit"}, "lock");
-    const skip = put(this.form, "button", {type: "button"}, this.is_prediction ? "skip" : "show the answer");
+    this.form = add(place, "form");
+    if (this.choices) this.addChoices(); else this.addInadd();
+    add(this.form, "button", {type: "submit"}, "lock");
+    const skip = add(this.form, "button", {type: "button"}, this.is_prediction ? "skip" : "show the answer");
     skip.addEventListener("click", () => this.skip());
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.lock(); });
-    this.verdict = put(place, "p", {role: "status"});
+    this.verdict = add(place, "p", {role: "status"});
     place.append(this.fold);  // below the question
   }
 
-  addInput() {
-    const label = put(this.form, "label", {}, this.is_prediction ? `your prediction (${this.unit}) ` : `your answer (${this.unit}, within 1 %) `);
-    const input = put(label, "input", {type: "text", inputmode: "decimal", autocomplete: "off"});
+  addInadd() {
+    const label = add(this.form, "label", {}, this.is_prediction ? `your prediction (${this.unit}) ` : `your answer (${this.unit}, within 1 %) `);
+    const input = add(label, "input", {type: "text", inputmode: "decimal", autocomplete: "off"});
     this.answer = () => input.value;
   }
 
   addChoices() {
-    const group = put(this.form, "fieldset", {"aria-label": "your answer"});
+    const group = add(this.form, "fieldset", {"aria-label": "your answer"});
     const inputs = this.choices.map((letter) => {
-      const label = put(group, "label"), input = put(label, "input", {type: "radio", name: `answer ${this.name}`, value: letter});
+      const label = add(group, "label"), input = add(label, "input", {type: "radio", name: `answer ${this.name}`, value: letter});
       label.append(` ${letter}`);
       return input;
     });
@@ -123,7 +115,7 @@ class AskPage {
     this.asks = [...document.querySelectorAll(".ask")].map((place) => new Ask(place, this));
     this.results = document.querySelector("#results");
     if (this.results) this.addGate();
-    const forget = put(put(document.body, "p"), "button", {type: "button"}, "forget what is locked on this page");
+    const forget = add(add(document.body, "p"), "button", {type: "button"}, "forget what is locked on this page");
     forget.addEventListener("click", () => { keepAnswers({}); location.reload(); });
     for (const ask of this.asks) {
       const answer = this.kept[ask.name];
@@ -137,7 +129,7 @@ class AskPage {
     this.gate = document.createElement("p");
     this.gate.setAttribute("class", "gate");
     this.gate.textContent = "The runs follow when each prediction above is locked or skipped. ";
-    put(this.gate, "button", {type: "button"}, "skip all").addEventListener("click", () => this.predictions().forEach((ask) => ask.skip()));
+    add(this.gate, "button", {type: "button"}, "skip all").addEventListener("click", () => this.predictions().forEach((ask) => ask.skip()));
     this.results.before(this.gate);
   }
 
@@ -154,6 +146,7 @@ class AskPage {
     if (!this.results) return;
     this.gate.hidden = this.predictions().every(({isSettled}) => isSettled);
     this.results.hidden = !this.gate.hidden;
+    REVEALED.forEach((call) => call(this.gate.hidden));
   }
 }
 

@@ -1,7 +1,6 @@
 "use strict";
 // Fills each place for sliders on a lesson's page: sliders, figures, and a chart over one slider.
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#9b59b6", "#b8860b", "#6b7280"];
 const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
 
 function rounded(value) {
@@ -30,15 +29,6 @@ function stopText(value, {unit, scale}) {
     return `${value / size} ${word}`;
   }
   return `${value} ${unit.replace("us", "µs")}`.trim();
-}
-
-function add(parent, tag, attributes = {}, text = "") {
-  const isDrawing = parent.namespaceURI?.endsWith("svg") || tag === "svg";
-  const child = isDrawing ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) child.setAttribute(name, value);
-  if (text) child.textContent = text;
-  parent.append(child);
-  return child;
 }
 
 // Where a value lies between the ends of an axis, 0 to 1.

@@ -2,70 +2,42 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <regex>
 #include <sstream>
 
+#include "cli/lessons/math.h"
+#include "cli/share.h"
+#include "collectives/base/file.h"
 #include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view page_style =
-    ":root{color-scheme:light dark;--text:#222;--page:#fff;--panel:#f4f4f4;--commands:#e8eef7;"
-    "--line:#bbb;--link:#0645ad}"
-    "@media(prefers-color-scheme:dark){:root{--text:#e6e6e6;--page:#15181d;--panel:#22262d;"
-    "--commands:#1f2b3d;--line:#4a515e;--link:#8ab8ff}}"
-    "*{box-sizing:border-box}"
-    "body{max-width:60rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 sans-serif;"
-    "color:var(--text);background:var(--page);overflow-wrap:break-word}"
-    "a{color:var(--link)}"
-    "pre{background:var(--panel);padding:.6rem;overflow-x:auto;font-size:13px}"
-    "pre.commands{background:var(--commands);white-space:pre-wrap}"
-    "code{background:var(--panel)}code span{white-space:nowrap}"
-    ".sentence{white-space:pre-wrap}"
-    "table{border-collapse:collapse;display:block;overflow-x:auto}"
-    "td,th{border:1px solid var(--line);padding:.2rem .6rem;text-align:left}"
-    ".picture{overflow-x:auto}.picture img{max-width:max(100%,48rem);background:#fff}"
-    "[hidden]{display:none!important}"
-    "details{margin:.4rem 0 1rem}summary{cursor:pointer}"
-    "button{font:inherit;padding:.1rem .7rem;cursor:pointer}"
-    ".ask,.gate{border-left:3px solid var(--link);padding:.1rem 0 .1rem .8rem;margin:.6rem 0 1rem}"
-    ".ask form{display:flex;flex-wrap:wrap;gap:.4rem .8rem;align-items:center}"
-    ".ask input[type=text]{font:inherit;width:10rem;max-width:100%}"
-    ".ask fieldset{display:flex;flex-wrap:wrap;gap:.2rem 1rem;border:0;margin:0;padding:0}"
-    ".ask details{margin:.3rem 0}.ask p{margin:.3rem 0}"
-    "iframe{width:100%;height:60rem;border:1px solid var(--line);border-radius:8px}"
-    ".play{border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem;margin:1rem 0}"
-    ".play .sliders{display:grid;gap:.6rem 1.5rem;"
-    "grid-template-columns:repeat(auto-fit,minmax(min(16rem,100%),1fr))}"
-    ".play label{display:grid;grid-template-columns:1fr auto}"
-    ".play input{grid-column:1/-1;width:100%;margin:.2rem 0;min-height:1.5rem}"
-    ".play output,.play td{font-weight:600;font-variant-numeric:tabular-nums}"
-    ".play .figures{margin:.8rem 0}.play td{min-width:8rem}"
-    ".play th{font-weight:400;padding-left:1.9rem;text-indent:-1.3rem}"
-    ".play .key{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;"
-    "margin-right:.5rem}"
-    ".play .fixed,.play figcaption{font-size:.85rem;margin:.3rem 0}"
-    ".play figure{margin:0}.play svg{width:100%;max-width:44rem;display:block}"
-    ".play svg text{fill:var(--text);font-size:12px}"
-    ".play svg .rank{fill:var(--panel);stroke:var(--line)}"
-    ".play svg .rank.asked{stroke:var(--text);stroke-width:2.5}"
-    ".play svg .block{transition:transform .9s}"
-    ".play svg .block rect{fill-opacity:.25;stroke-width:2}"
-    ".play svg .block .ground{fill:var(--page);fill-opacity:1}"
-    "@media(prefers-reduced-motion:reduce){.play svg .block{transition:none}}"
-    ".play .ring{font-size:.85rem}"
-    ".play .ring th,.play .ring td{font-weight:400;text-align:right;text-indent:0;"
-    "padding:.1rem .3rem;min-width:0;white-space:nowrap}"
-    ".play .ring tr.now{background:var(--commands)}"
-    ".play .axis,.play .here{stroke:var(--line);fill:none}.play .here{stroke-dasharray:3 3}";
+using PageNames = std::vector<std::string>;
 
-// Formats a line: code, bold, links. The page does not lie in the repository: it names files there,
-// and the text names other lessons. A line does not end after a hyphen in code.
-std::string inline_html(const std::string& line) {
+// Links to lessons: to their pages, if there are such; else only their names.
+std::string with_lesson_links(const std::string& text, const PageNames& pages) {
+  static const std::regex lesson("\\[([^\\]]*)\\]\\((#|(?:\\.\\./)?([^)/]*)/lesson\\.md)[^)]*\\)");
+  std::string html;
+  auto end = text.cbegin();
+  for (std::sregex_iterator it(text.begin(), text.end(), lesson), last; it != last; ++it) {
+    const std::string words = (*it)[1], name = (*it)[3];
+    html.append(end, text.cbegin() + it->position());
+    html += std::ranges::count(pages, name) > 0
+                ? fmt::format("<a href=\"../{}/lesson.html\">{}</a>", name, words)
+                : words;
+    end = text.cbegin() + it->position() + it->length();
+  }
+  return html.append(end, text.cend());
+}
+
+// Formats a line: code, bold, links. The page does not lie in the repository: it names files there.
+// A line does not end after a hyphen in code.
+std::string inline_html(const std::string& line, const PageNames& pages) {
   static const std::regex code("`([^`]*)`"), hyphens("[^ /]*-[^ /]*"), bold("\\*\\*([^*]*)\\*\\*"),
       link("\\[([^\\]]*)\\]\\((https?:[^)]*)\\)"),
-      lesson("\\[([^\\]]*)\\]\\((?:#|[^)]*/lesson\\.md)[^)]*\\)"),
       file("\\[([^\\]]*)\\]\\((?:\\.\\./)*([^)#]*)[^)]*\\)");
   std::string html;
   const std::string text = html_text(line);
@@ -73,8 +45,7 @@ std::string inline_html(const std::string& line) {
   const auto styled = [&](const std::string& part) {
     const std::string with_bold = std::regex_replace(part, bold, "<b>$1</b>");
     const std::string with_links = std::regex_replace(with_bold, link, "<a href=\"$2\">$1</a>");
-    const std::string with_lessons = std::regex_replace(with_links, lesson, "$1");
-    return std::regex_replace(with_lessons, file, "$1 (<code>$2</code>)");
+    return std::regex_replace(with_lesson_links(with_links, pages), file, "$1 (<code>$2</code>)");
   };
   for (std::sregex_iterator it(text.begin(), text.end(), code), last; it != last; ++it) {
     html += styled({end, text.cbegin() + it->position()});
@@ -87,6 +58,8 @@ std::string inline_html(const std::string& line) {
 // Reads Markdown line by line; one block is open at a time, and items of a list within it.
 class MarkdownReader {
  public:
+  explicit MarkdownReader(const PageNames& pages) : pages_(pages) {}
+
   std::string read(const std::string& markdown) {
     std::istringstream lines(markdown);
     for (std::string line; std::getline(lines, line);) read_line(line);
@@ -111,32 +84,56 @@ class MarkdownReader {
     } else if (std::regex_match(line, found, heading)) {
       open("");
       const auto level = found[1].length();
-      html_ += fmt::format("<h{0}>{1}</h{0}>\n", level, inline_html(found[2]));
+      html_ += fmt::format("<h{0} id=\"{2}\">{1}</h{0}>\n", level, inline_html(found[2], pages_),
+                           html_text(anchor_of(found[2])));
     } else if (line.starts_with("|")) {
       add_row(line);
     } else if (std::regex_match(line, found, item)) {
       open("ul");
       const std::string words = found[3], mark = found[2] == "-" ? "" : found[2].str() + " ";
       const bool is_marked = !mark.empty() || std::regex_search(words, letter);
-      html_ += fmt::format(
-          "<li style=\"margin-left:{}rem{}\">{}{}", 0.5 * static_cast<double>(found[1].length()),
-          is_marked ? ";list-style:none;text-indent:-1.3rem" : "", mark, inline_html(words));
+      html_ += fmt::format("<li style=\"margin-left:{}rem{}\">{}{}",
+                           0.5 * static_cast<double>(found[1].length()),
+                           is_marked ? ";list-style:none;text-indent:-1.3rem" : "", mark,
+                           inline_html(words, pages_));
     } else {
       if (block_ != "ul") open("p");
-      html_ += inline_html(line) + "\n";
+      html_ += inline_html(line, pages_) + "\n";
     }
   }
 
   void add_row(const std::string& line) {
-    const char* const cell = block_ == "table" ? "td" : "th";
+    const bool is_head = block_ != "table";
+    const char* const tag = is_head ? "th" : "td";
+    if (is_head) has_symbols_ = line.starts_with("| symbol |");
     open("table");
     // A head without words, or the line below a head.
     if (line.find_first_not_of("|- ") == std::string::npos) return;
     html_ += "<tr>";
     for (std::size_t begin = 1, end; (end = line.find('|', begin)) != std::string::npos;
-         begin = end + 1)
-      html_ += fmt::format("<{0}>{1}</{0}>", cell, inline_html(line.substr(begin, end - begin)));
+         begin = end + 1) {
+      const std::string cell = line.substr(begin, end - begin);
+      const bool is_symbol = has_symbols_ && !is_head && begin == 1;
+      html_ += fmt::format("<{0}>{1}</{0}>", tag,
+                           is_symbol ? symbol_html(cell) : inline_html(cell, pages_));
+    }
     html_ += "</tr>\n";
+  }
+
+  // A symbol or formula of a table of symbols, typeset, unless it has code or words only.
+  std::string symbol_html(const std::string& cell) const {
+    const std::size_t begin = cell.find_first_not_of(' ');
+    const bool is_code = cell.find('`') != std::string::npos;
+    if (begin == std::string::npos || is_code) return inline_html(cell, pages_);
+    return math_html(cell.substr(begin, cell.find_last_not_of(' ') + 1 - begin));
+  }
+
+  // "What if": what-if
+  static std::string anchor_of(const std::string& heading) {
+    std::string anchor;
+    for (const char c : heading)
+      anchor += c == ' ' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return anchor;
   }
 
   // Closes the block that is open, unless it is of this kind, and opens one.
@@ -148,13 +145,19 @@ class MarkdownReader {
     block_ = block;
   }
 
+  const PageNames& pages_;
   std::string html_, block_;
+  bool has_symbols_ = false;  // the table's first column
 };
 
 }  // namespace
 
-std::string html_of_markdown(const std::string& markdown) {
-  return MarkdownReader().read(markdown);
+std::string html_of_markdown(const std::string& markdown, const std::vector<std::string>& pages) {
+  return MarkdownReader(pages).read(markdown);
+}
+
+std::string html_of_inline(const std::string& line, const std::vector<std::string>& pages) {
+  return inline_html(line, pages);
 }
 
 // As an address, so that the names within several pictures do not clash.
@@ -179,11 +182,12 @@ std::string html_frame(const std::string& page, const std::string& name) {
 }
 
 std::string html_page(const std::string& title, const std::string& body) {
+  constexpr std::int64_t most_style_bytes = 1 << 20;
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title>\n"
       "<meta name=\"viewport\" content=\"width=device-width\"><style>{}</style></head>\n"
       "<body>\n{}</body></html>\n",
-      html_text(title), page_style, body);
+      html_text(title), read_text(lessons_folder() + "/page.css", most_style_bytes), body);
 }
 
 }  // namespace lockstep

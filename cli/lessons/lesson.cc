@@ -22,7 +22,8 @@ namespace lockstep {
 namespace {
 
 struct LessonCommand {
-  std::string lesson, answers, progress, output = "out/lessons";
+  std::vector<std::string> lessons;
+  std::string answers, progress, output = "out/lessons";
   bool list = false, again = false, html = false, tables = false;
 };
 
@@ -35,16 +36,27 @@ int print_list(const LessonProgress& progress) {
   return 0;
 }
 
-// Asks nothing, so it needs no progress.
-int write_page(const LessonCommand& c) {
-  require(!c.lesson.empty(), "--html without a lesson", "name one: lockstep lesson 2 --html");
+// Asks nothing, so it needs no progress. Without names: all lessons.
+int write_pages(const LessonCommand& c) {
   require(c.answers.empty() && !c.again, "--html with --answers or --again",
           "the page asks for answers in the browser");
-  const LessonText lesson = read_lesson(find_lesson(c.lesson));
-  const LessonRuns runs(c.output, lesson.name);
-  const std::string path = runs.folder() + "/lesson.html";
-  write_file(path, page_of_lesson(lesson, runs));
-  fmt::print("{}: open it in a browser\n", path);
+  std::vector<std::string> folders;
+  for (const std::string& name : c.lessons) folders.push_back(find_lesson(name));
+  if (folders.empty()) folders = lesson_folders();
+  LessonSite site;
+  for (const std::string& folder : folders) site.push_back(read_lesson(folder));
+  for (const LessonText& lesson : site) {
+    const LessonRuns runs(c.output, lesson.name);
+    const std::string path = runs.folder() + "/lesson.html";
+    write_file(path, page_of_lesson(lesson, runs, site));
+    fmt::print("{}: open it in a browser\n", path);
+    std::fflush(stdout);  // the next lesson takes a while
+  }
+  if (site.size() > 1) {
+    const std::string path = c.output + "/index.html";
+    write_file(path, page_of_contents(site));
+    fmt::print("{}: all of them\n", path);
+  }
   return 0;
 }
 
@@ -56,10 +68,10 @@ int print_tables(const LessonCommand& c) {
   const auto add = [&](const Formula& formula) {
     tables["formulas"].push_back(table_of(formula, points));
   };
-  if (c.lesson.empty())
+  if (c.lessons.empty())
     std::ranges::for_each(formulas(), add);
   else
-    for (const LessonPiece& piece : read_lesson(find_lesson(c.lesson)).pieces)
+    for (const LessonPiece& piece : read_lesson(find_lesson(c.lessons[0])).pieces)
       if (piece.kind == LessonPiece::Kind::play)
         add(find_formula(play_of(piece.fields).at("formula").get<std::string>()));
   fmt::print("{}", json_text(tables));
@@ -69,12 +81,14 @@ int print_tables(const LessonCommand& c) {
 int run(const LessonCommand& c) {
   require(int{c.list} + int{c.html} + int{c.tables} <= 1, "--list, --html or --tables together",
           "choose one");
-  if (c.html) return write_page(c);
+  if (c.html) return write_pages(c);
+  require(c.lessons.size() <= 1, "several lessons without --html",
+          "walk one at a time: lockstep lesson 2");
   if (c.tables) return print_tables(c);
   LessonProgress progress(c.progress.empty() ? default_progress_path() : c.progress);
-  require(!c.list || c.lesson.empty(), "--list with a lesson", "choose one");
-  if (c.lesson.empty()) return print_list(progress);
-  const LessonText lesson = read_lesson(find_lesson(c.lesson));
+  require(!c.list || c.lessons.empty(), "--list with a lesson", "choose one");
+  if (c.lessons.empty()) return print_list(progress);
+  const LessonText lesson = read_lesson(find_lesson(c.lessons[0]));
   std::vector<std::string> questions;
   for (const LessonPiece& piece : lesson.pieces)
     if (piece.fields.contains("name")) questions.push_back(piece.fields["name"]);
@@ -90,7 +104,8 @@ void add_lesson(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<LessonCommand>();
   CLI::App* app = program.add_subcommand(
       "lesson", "work through a lesson: predict, run on this machine, compare, answer questions");
-  app->add_option("lesson", c->lesson, "number of the lesson, or a folder with a lesson.md");
+  app->add_option("lesson", c->lessons,
+                  "number of the lesson, or a folder with a lesson.md; with --html several");
   app->add_flag("--list", c->list, "list all lessons with your progress, as without a number");
   app->add_option("--answers", c->answers,
                   "read predictions and answers from this file, {\"bytes\": 1000, \"1\": \"b\"}, "
@@ -98,7 +113,7 @@ void add_lesson(CLI::App& program, Command& chosen) {
   app->add_flag("--again", c->again, "forget the predictions and answers of this lesson");
   app->add_flag("--html", c->html,
                 "run all commands of the lesson, and write it as one page: text, outputs, numbers "
-                "and pictures");
+                "and pictures; without a number, write all lessons, with contents");
   app->add_flag("--tables", c->tables,
                 "print the values behind the sliders of the lesson's page, or of all lessons', at "
                 "250 points of each formula, as JSON");

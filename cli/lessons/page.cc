@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <optional>
 #include <regex>
-#include <sstream>
 #include <vector>
 
 #include "cli/lessons/html.h"
+#include "cli/lessons/output_table.h"
 #include "cli/lessons/play.h"
+#include "cli/lessons/scene.h"
 #include "cli/lessons/values.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
@@ -41,33 +42,20 @@ std::string pictures(const std::string& folder, const std::string& commands,
   return html;
 }
 
-// Reports and findings are sentences, whose lines are too long for a page; all else is in columns.
-std::string output_html(const std::string& text) {
-  std::istringstream lines(text);
-  std::string html;
-  for (std::string line; std::getline(lines, line);) {
-    const bool is_sentence =
-        line.starts_with("lockstep: ") || line.find(".svg: ") != std::string::npos;
-    html += is_sentence ? fmt::format("<span class=\"sentence\">{}</span>\n", html_text(line))
-                        : html_text(line) + "\n";
-  }
-  return html;
-}
-
 // The lines that a walk in the terminal shows, and all of them behind a fold.
 std::string commands_html(const LessonRuns& runs, const LessonPiece& piece) {
   const std::string output = runs.folder() + "/output.txt";
   runs.run(piece.text, output);
   const std::string text = read_text(output, most_page_bytes);
-  const ShownOutput shown = shown_output(text, piece.show);
-  std::string html = fmt::format("<pre class=\"commands\">{}</pre>\n", html_text(piece.text));
-  if (!shown.text.empty())
-    html += fmt::format("<pre class=\"shown\">{}</pre>\n", output_html(shown.text));
-  if (shown.hidden > 0)
-    html += fmt::format(
-        "<details><summary>the whole output, with {} more "
-        "line{}</summary><pre>{}</pre></details>\n",
-        shown.hidden, shown.hidden == 1 ? "" : "s", output_html(text));
+  const OutputHtml shown = output_html(text, piece.show);
+  std::string html =
+      fmt::format("<pre class=\"commands\">{}</pre>\n{}", html_text(piece.text), shown.html);
+  const std::string more = shown.hidden == 0 ? "as it was printed"
+                                             : fmt::format("with {} more line{}", shown.hidden,
+                                                           shown.hidden == 1 ? "" : "s");
+  if (shown.hidden > 0 || shown.has_tables)
+    html += fmt::format("<details><summary>the whole output, {}</summary><pre>{}</pre></details>\n",
+                        more, printed_html(text));
   return html + pictures(runs.folder(), piece.text, text);
 }
 
@@ -150,56 +138,72 @@ std::size_t first_piece_after_predictions(const std::vector<LessonPiece>& pieces
   return next;
 }
 
-// The scripts that the page needs: sliders are drawn before the questions hide any.
+// A piece below the first screen; `above` is the text before it.
+std::string piece_html(const std::string& folder, const LessonPiece& piece,
+                       const std::string& above, const std::vector<std::string>& pages) {
+  switch (piece.kind) {
+    case LessonPiece::Kind::text:
+      return html_of_markdown(piece.text, pages);
+    case LessonPiece::Kind::commands:  // they have run
+      return piece.text;
+    case LessonPiece::Kind::prediction:
+      return prediction_html(folder, piece.fields);
+    case LessonPiece::Kind::answer:
+      return answer_html(folder, piece.fields, above);
+    case LessonPiece::Kind::play:
+      return play_html(piece.fields);
+    case LessonPiece::Kind::scene:  // on the first screen
+      return "";
+  }
+  return "";
+}
+
+std::string script_html(const std::string& name) {
+  return fmt::format("<script id=\"{}\">\n{}</script>\n", name,
+                     read_text(fmt::format("{}/{}.js", lessons_folder(), name), most_page_bytes));
+}
+
+// The scripts that the page needs: sliders and animations are drawn before the questions hide any.
 std::string scripts_html(const std::vector<LessonPiece>& pieces) {
   const auto has = [&](LessonPiece::Kind kind) {
     return std::ranges::count(pieces, kind, &LessonPiece::kind) > 0;
   };
-  std::vector<std::string> names;
-  if (has(LessonPiece::Kind::play)) names = {"play_formulas", "play_ring", "play_page"};
+  std::vector<std::string> names = {"page"};
+  if (has(LessonPiece::Kind::play))
+    names.insert(names.end(), {"play_formulas", "play_ring", "play_page"});
+  if (has(LessonPiece::Kind::scene)) names.insert(names.end(), {"scene_kinds", "scene_page"});
   if (has(LessonPiece::Kind::prediction) || has(LessonPiece::Kind::answer))
     names.emplace_back("ask_page");
   std::string scripts;
-  for (const std::string& name : names)
-    scripts +=
-        fmt::format("<script id=\"{}\">\n{}</script>\n", name,
-                    read_text(fmt::format("{}/{}.js", lessons_folder(), name), most_page_bytes));
+  for (const std::string& name : names) scripts += script_html(name);
   return scripts;
 }
 
 }  // namespace
 
 // Predictions stand above the runs that they are compared with, so all commands run first.
-std::string page_of_lesson(const LessonText& lesson, const LessonRuns& runs) {
-  const std::vector<LessonPiece>& pieces = lesson.pieces;
-  std::vector<std::string> parts;
+std::string page_of_lesson(const LessonText& lesson, const LessonRuns& runs,
+                           const LessonSite& site) {
+  std::vector<LessonPiece> pieces = lesson.pieces;
+  for (LessonPiece& piece : pieces)
+    if (piece.kind == LessonPiece::Kind::commands) piece.text = commands_html(runs, piece);
+  const std::vector<std::string> pages = pages_of(site);
+  std::string scene;
   for (const LessonPiece& piece : pieces)
-    parts.push_back(piece.kind == LessonPiece::Kind::commands ? commands_html(runs, piece) : "");
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const nlohmann::json& fields = pieces[i].fields;
-    switch (pieces[i].kind) {
-      case LessonPiece::Kind::text:
-        parts[i] = html_of_markdown(pieces[i].text);
-        break;
-      case LessonPiece::Kind::commands:
-        break;
-      case LessonPiece::Kind::prediction:
-        parts[i] = prediction_html(runs.folder(), fields);
-        break;
-      case LessonPiece::Kind::answer:
-        parts[i] = answer_html(runs.folder(), fields, i > 0 ? pieces[i - 1].text : "");
-        break;
-      case LessonPiece::Kind::play:
-        parts[i] = play_html(fields);
-        break;
-    }
-  }
+    if (piece.kind == LessonPiece::Kind::scene) scene += scene_html(piece.fields, runs.folder());
+  const std::string links = neighbours_html(lesson, site), scripts = scripts_html(pieces);
+  std::string body = links + front_html(lesson, pieces, scene, pages) + "<main>\n";
   const std::size_t after = first_piece_after_predictions(pieces);
-  std::string body;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    body += (i == after ? "<div id=\"results\">\n" : "") + parts[i];
-  if (after < parts.size()) body += "</div>\n";
-  return html_page(lesson.title, body + scripts_html(pieces));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (i == after) body += "<div id=\"results\">\n";
+    body += piece_html(runs.folder(), pieces[i], i > 0 ? pieces[i - 1].text : "", pages);
+  }
+  if (after < pieces.size()) body += "</div>\n";
+  return html_page(lesson.title, body + "</main>\n" + links + scripts);
+}
+
+std::string page_of_contents(const LessonSite& site) {
+  return html_page("Lockstep: lessons", contents_html(site) + script_html("contents_page"));
 }
 
 }  // namespace lockstep

@@ -84,6 +84,8 @@ class Walk {
       case LessonPiece::Kind::answer:
         question(piece.fields);
         break;
+      case LessonPiece::Kind::scene:  // on the page only
+        break;
       case LessonPiece::Kind::play:
         play_of(piece.fields);
         fmt::print("The page of this lesson has sliders here: lockstep lesson {} --html\n\n",
