@@ -115,6 +115,13 @@ Claims claims_of(const TrainCommand& c, const Plan& plan) {
   return claims;
 }
 
+// With the options of the run, from which plots take its name.
+std::string trace_of_run(const TrainResult& result, const std::string& json) {
+  const nlohmann::ordered_json about = {
+      {"config", nlohmann::ordered_json::parse(json).at("config")}};
+  return "{\"otherData\":" + json_line(about) + "," + trace_file(result.trace_events).substr(1);
+}
+
 int run(TrainCommand& c) {
   c.world.read();
   LaunchOptions& world = c.world.launch;
@@ -152,11 +159,12 @@ int run(TrainCommand& c) {
   TrainResult result = launch_training(plan, world);
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
   print_summary(plan, c.world.launch, result);
-  if (!c.json.empty()) write_file(c.json, train_json(plan, world, result));
+  const std::string json = train_json(plan, world, result);
+  if (!c.json.empty()) write_file(c.json, json);
   if (archive)
-    archive->write({{"result.json", train_json(plan, world, result)},
-                    {"environment.json", json_text(environment_json(world.device))}});
-  if (!c.trace.empty()) write_file(c.trace, trace_file(result.trace_events));
+    archive->write(
+        {{"result.json", json}, {"environment.json", json_text(environment_json(world.device))}});
+  if (!c.trace.empty()) write_file(c.trace, trace_of_run(result, json));
   require_theory_holds(result);
   return 0;
 }

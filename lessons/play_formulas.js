@@ -159,6 +159,29 @@ const FORMULAS = {
     return {block, first_score: scores[0], second_score: scores[1], shrink, highest, sum, out: weighted / sum,
             log_sum_exp: highest + Math.log(sum)};
   },
+
+  // Chunk c begins its trip on rank c + 1, and reaches rank c + 1 + k with message k.
+  ring_trip({ranks: p, rank, chunk, message}) {
+    const r = rank % p, c = chunk % p, k = Math.min(message, p - 1), arrival = (r - 1 - c + 2 * p) % p;
+    const count = arrival <= k ? arrival + 1 : 1;
+    let holds = 0;
+    for (let i = 0; i < count; ++i) holds += 2 ** ((r - i + p) % p);
+    return {holds, count, leaving: k < p - 1 ? (r - 1 - k + 2 * p) % p : null};
+  },
+
+  // Message r goes from rank r to its right neighbour. It waits for the message of whichever of both does the other call first.
+  waiting_sends({ranks: p, order}) {
+    const sendsFirst = (rank) => Math.floor(order / 2 ** (rank % p)) % 2 === 1;
+    const roundOf = (message, waiting) => {
+      if (waiting > p) return Infinity;  // in a cycle
+      const before = [];
+      if (!sendsFirst(message)) before.push(message + p - 1);
+      if (sendsFirst(message + 1)) before.push(message + 1);
+      return 1 + Math.max(0, ...before.map((one) => roundOf(one % p, waiting + 1)));
+    };
+    const rounds = Math.max(...Array.from({length: p}, (_, message) => roundOf(message, 1)));
+    return {rounds: Number.isFinite(rounds) ? rounds : null};
+  },
 };
 
 if (typeof module === "object") module.exports = {FORMULAS};

@@ -89,7 +89,7 @@ class HeldScene {
 // The passes of each rank of a pipeline, and the micro-batches that it holds between a forward and its backward pass.
 class PassesScene {
   constructor(data, width) {
-    Object.assign(this, {data, width, left: 52, right: 76, row: 40});
+    Object.assign(this, {data, width, left: 52, right: 76, row: 40, beginning: 0.09});  // before the warm-up ends
     this.height = 24 + this.row * data.ranks;
     this.warmUp = Array.from({length: data.ranks}, (_, rank) => Math.min(...data.passes.filter((pass) => pass[0] === rank && pass[1] !== "F").map((pass) => pass[3])));
   }

@@ -2,7 +2,7 @@
 // The animation on a page's first screen: draws what a run recorded, as it was at one moment, and plays it. Until the predictions are
 // locked it shows only the beginning.
 
-const BEGINNING = 0.25;  // of the recording
+const BEGINNING = 0.25;  // of the recording, unless its kind says less
 const SECONDS_OF_A_SCENE = 12, FRAMES_PER_SECOND = 25;
 
 class Scene {
@@ -27,7 +27,7 @@ class Scene {
   reveal(isRevealed) {
     if (this.isRevealed === isRevealed) return;
     this.isRevealed = isRevealed;
-    this.last = isRevealed ? 1000 : 1000 * BEGINNING;
+    this.last = isRevealed ? 1000 : Math.floor(1000 * (this.kind.beginning ?? BEGINNING));
     this.slider.setAttribute("max", this.last);
     this.note.textContent = isRevealed ? "" : "The beginning. The rest plays when your predictions are locked.";
     this.show(Math.round(this.last / 2));

@@ -38,11 +38,13 @@ import traffic
 from chart import save
 from forms import printable
 from results import BadInput, read
+from text_picture import text_picture
 
 KINDS = {module.__name__: module for module in (loss, local_steps, progress, optimizers, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
                                                 ring, contributions, history, pairs, search, experts, dispatch, exchange)}
-FORMATS = (".svg", ".png", ".pdf")
+FORMATS = (".svg", ".png", ".pdf", ".txt")
+TEXT_WIDTH = "LOCKSTEP_TEXT_PICTURES"  # of a terminal; then each picture is also written as text, next to it
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line
 
 
@@ -111,6 +113,14 @@ def add_heading(chart, text):
         figure.supxlabel("\n".join(below), x=0.01, ha="left", fontsize=8, color="#555555")
 
 
+def _as_text(chart, path):
+    """The chart as text: for a file of text, or for a terminal. "" otherwise, and for a chart that has no form as text."""
+    width = os.environ.get(TEXT_WIDTH, "")
+    if path.suffix != ".txt" and not width.isdigit():
+        return ""
+    return text_picture(chart.figure, max(40, int(width)) if width.isdigit() else 100)
+
+
 def plot(kind, files, output):
     output = checked_output(output, FORMATS)
     results = read(files)
@@ -120,8 +130,13 @@ def plot(kind, files, output):
                        f"{kind}: {summary(kind)}")
     below = origin(results)
     for number, chart in enumerate(charts):
-        add_heading(chart, below)
         path = output if number == 0 else output.with_stem(f"{output.stem}_{number + 1}")
+        if text := _as_text(chart, path):
+            write_whole(path.with_suffix(".txt"), lambda name, text=text: pathlib.Path(name).write_text(text, encoding="utf-8"))
+        if path.suffix == ".txt":
+            print(printable(f"{path}: {chart.alt}"))
+            continue
+        add_heading(chart, below)
         write_whole(path, lambda name, figure=chart.figure: save(figure, name))
         print(printable(f"{path}: {chart.alt}"))
 

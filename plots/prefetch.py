@@ -17,7 +17,7 @@ LETTER, DRAWN_POINTS = 4.5, 560  # points: the width of a small letter, and of t
 
 def charts(results):
     """One chart of all traces that hold units, on one scale."""
-    steps = [step for step in map(_step_of, results.traces) if step]
+    steps = [step for step in map(_step_of, results.traces, results.trace_names()) if step]
     if not steps:
         return []
     longest = max(step["duration"] for step in steps)
@@ -57,13 +57,13 @@ def _count(step, kind):
     return Counter(span["kind"] for span in step["spans"])[kind]
 
 
-def _step_of(trace):
-    """The last step of rank 0: its spans by track, and the changes of the number of gathered blocks. None without units."""
+def _step_of(trace, name):
+    """The typical step of rank 0: its spans by track, and the changes of the number of gathered blocks. None without units."""
     spans = [event for event in trace.events if event["ph"] == "X" and event["pid"] == 0]
     steps = [span for span in spans if span.get("cat") == "step"]
     if not steps or not any(span.get("cat") == "unit" for span in spans):
         return None
-    last = max(steps, key=lambda span: span["ts"])
+    last = next(span for span in steps if span["name"] == trace.typical_step())
     begin, end = last["ts"], last["ts"] + last["dur"]
     inside = sorted((span for span in spans if span.get("cat") in ("unit", "wait", "communication") and begin <= span["ts"] and
                      span["ts"] + span["dur"] <= end), key=lambda span: span["ts"])
@@ -76,7 +76,7 @@ def _step_of(trace):
             changes.append((span["ts"] - begin, held))
     found = [span for span in _named(inside) if span]
     tracks = sorted({span["tid"] for span in found})
-    return {"name": trace.path.stem, "duration": last["dur"], "changes": changes, "most": max(count for _, count in changes),
+    return {"name": name, "duration": last["dur"], "changes": changes, "most": max(count for _, count in changes),
             "tracks": {tid: names.get(tid, "compute" if tid == 0 else str(tid)) for tid in tracks},
             "spans": [{**span, "begin": span["ts"] - begin, "end": span["ts"] + span["dur"] - begin} for span in found]}
 

@@ -9,6 +9,14 @@ from runs import ContributionRun, HistoryRun, ScheduleRun, TrainRun
 from search_run import SearchRun
 
 
+# Options that name a trace among others.
+OF_A_TRACE = ("ranks", "schedule", "zero_stage", "replicas", "sharding", "prefetch", "forward_prefetch", "layout", "exchange", "overlap")
+
+
+def _said(value):
+    return {True: "on", False: "off"}.get(value, value)
+
+
 class BadInput(Exception):
     """A file that a plot cannot use. The text names the fault, the file and the remedy."""
 
@@ -21,6 +29,25 @@ class Trace:
     @property
     def events(self):
         return self.data["traceEvents"]
+
+    @property
+    def config(self):
+        """The options of the training run; {} of other traces."""
+        return self.data.get("otherData", {}).get("config", {})
+
+    def steps(self):
+        """{name of a step: (begin of the first rank, end of the last)}, in order."""
+        bounds = {}
+        for event in self.events:
+            if event["ph"] == "X" and event.get("cat") == "step":
+                begin, end = bounds.get(event["name"], (event["ts"], event["ts"]))
+                bounds[event["name"]] = min(begin, event["ts"]), max(end, event["ts"] + event["dur"])
+        return bounds
+
+    def typical_step(self):
+        """The step with the median time: one that something disturbed is not shown. Of equal ones the last. None without steps."""
+        by_time = sorted(enumerate(self.steps().items()), key=lambda step: (step[1][1][1] - step[1][1][0], -step[0]))
+        return by_time[(len(by_time) - 1) // 2][1][0] if by_time else None
 
 
 @dataclass
@@ -46,6 +73,17 @@ class Results:
         """A name for each benchmark's file: its path where two are called the same."""
         stems = [run.path.stem for run in self.benchmarks]
         return [stem if stems.count(stem) == 1 else str(run.path) for stem, run in zip(stems, self.benchmarks)]
+
+    def trace_names(self):
+        """A name for each trace: its technique, and the options in which they differ; the file's where it records neither."""
+        files = [trace.path.stem.removesuffix(".trace") for trace in self.traces]
+        configs = [trace.config for trace in self.traces]
+        if not all(configs):
+            return files
+        differ = [key for key in configs[0] if key in OF_A_TRACE and len({str(config.get(key)) for config in configs}) > 1]
+        names = [", ".join([config["technique"], *(f"{key.replace('_', ' ')} {_said(config[key])}" for key in differ if key in config)])
+                 for config in configs]
+        return [name if names.count(name) == 1 else f"{name} ({file})" for name, file in zip(names, files)]
 
     def run_names(self):
         """A name for each training run. Runs with equal names are distinguished by their files."""

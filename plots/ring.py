@@ -13,7 +13,7 @@ LEGEND = 0.55  # inches
 
 def charts(results):
     """One chart of all traces whose ranks attend to blocks."""
-    traces = [found for found in map(_calls_of, results.traces) if found][:MOST_TRACES]
+    traces = [found for found in map(_calls_of, results.traces, results.trace_names()) if found][:MOST_TRACES]
     if not traces:
         return []
     ranks = max(len(calls["forward"]) for _, calls in traces)
@@ -49,15 +49,15 @@ def charts(results):
         rows=rows)]
 
 
-def _calls_of(trace):
-    """(name, {direction: {rank: spans of one call}}) of the last step; None without blocks. Shows the middle layer's calls."""
+def _calls_of(trace, name):
+    """(name, {direction: {rank: spans of one call}}) of the typical step; None without blocks. Shows the middle layer's calls."""
     spans = [event for event in trace.events if event["ph"] == "X"]
     steps = [span for span in spans if span.get("cat") == "step"]
     if not steps or not any(span.get("cat") == "attention" for span in spans):
         return None
-    last = max(steps, key=lambda span: int(span["name"].split()[1]))["name"]
+    typical = trace.typical_step()
     found = {"forward": {}, "backward": {}}
-    for step in sorted((span for span in steps if span["name"] == last), key=lambda span: span["pid"]):
+    for step in sorted((span for span in steps if span["name"] == typical), key=lambda span: span["pid"]):
         end = step["ts"] + step["dur"]
         own = sorted((span for span in spans if span["pid"] == step["pid"] and step["ts"] <= span["ts"] <= end),
                      key=lambda span: span["ts"])
@@ -75,7 +75,7 @@ def _calls_of(trace):
             return None
         for direction, all_calls in by_direction.items():
             found[direction][step["pid"]] = all_calls[len(all_calls) // 2]
-    return trace.path.stem.removesuffix(".trace"), found
+    return name, found
 
 
 def _calls(blocks):

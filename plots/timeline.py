@@ -1,4 +1,4 @@
-"""One training step of a trace, or the last call of each collective of a benchmark: a row for each stream of each rank."""
+"""One typical training step of a trace, the one with the median time, or the last call of each collective of a benchmark: a row for each stream of each rank."""
 
 import re
 
@@ -20,7 +20,8 @@ MOST_PANELS, MOST_ARROWS = 6, 200
 
 
 def charts(results):
-    return [chart for trace in results.traces for chart in _charts_of(trace, len(results.traces) > 1)]
+    names = results.trace_names() if len(results.traces) > 1 else [""]
+    return [chart for trace, name in zip(results.traces, names) for chart in _charts_of(trace, name)]
 
 
 def last_calls(trace):
@@ -35,14 +36,13 @@ def last_calls(trace):
     return {name: (size, spans) for (name, size), spans in own.items() if size == largest}
 
 
-def _charts_of(trace, several):
+def _charts_of(trace, name):
     spans = [event for event in trace.events if event["ph"] == "X"]
-    steps = [span for span in spans if span.get("cat") == "step"]
-    if not steps:
-        return _collective_charts(trace, several)
-    last = max(steps, key=lambda span: int(span["name"].split()[1]))["name"]
-    begin = min(span["ts"] for span in steps if span["name"] == last)
-    end = max(span["ts"] + span["dur"] for span in steps if span["name"] == last)
+    typical = trace.typical_step()
+    if typical is None:
+        return _collective_charts(trace, name)
+    begin, end = trace.steps()[typical]
+    title = f"Timeline of the median of {len(trace.steps())} steps" if len(trace.steps()) > 1 else "Timeline of a step"
     names = {(event["pid"], event.get("tid")): event["args"]["name"] for event in trace.events
              if event["ph"] == "M" and event["name"] == "thread_name"}
 
@@ -72,10 +72,10 @@ def _charts_of(trace, several):
     shares = [(rank, _hidden(inside, rank)) for rank in sorted({pid for pid, _ in tracks})]
     hidden = ", ".join(f"rank {rank} {share:.0%}" for rank, share in shares if share is not None)
     return [Chart(
-        title=f"Timeline of {last}" + (f" ({trace.path.name})" if several else ""),
+        title=title + (f": {name}" if name else ""),
         explanation="The times at which each rank computed and communicated. Communication overlapped with compute of the "
                     "same rank is hidden; communication that the rank waits for (grey) is exposed. Numbers are micro-batches and bytes.",
-        alt=f"Timeline of {last}, {(end - begin) / 1e3:.1f} ms." +
+        alt=f"{title}, {(end - begin) / 1e3:.1f} ms." +
             (f" Share of communication that is hidden: {hidden}." if hidden else ""),
         figure=figure,
         columns=("rank", "stream", "what", "bytes", "begin ms", "duration ms"),
@@ -102,7 +102,7 @@ def _write(axes, place, spans, begin, end):
         written.set_in_layout(False)
 
 
-def _collective_charts(trace, several):
+def _collective_charts(trace, trace_name):
     """One chart with a panel for each collective, on one scale."""
     calls = dict(sorted(last_calls(trace).items(), key=lambda call: _bounds(call[1][1])[1] - _bounds(call[1][1])[0])[:MOST_PANELS])
     longest = max((end - begin for begin, end in (_bounds(spans) for _, spans in calls.values())), default=0)
@@ -125,7 +125,7 @@ def _collective_charts(trace, several):
     handles = [Patch(color=colour, label=part) for part, colour in PARTS.items() if part in there]
     figure.axes[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=max(1, len(handles)), handles=handles)
     return [Chart(
-        title="Timeline of one call of each collective" + (f" ({trace.path.name})" if several else ""),
+        title="Timeline of one call of each collective" + (f": {trace_name}" if trace_name else ""),
         explanation="The last call of each collective, in-place if the operation supports it: what each rank did and when. A "
                     "line leads from each message's departure to its arrival.",
         alt=f"Timeline of one call of each collective on {len(ranks)} ranks: " + ", ".join(times) + ".",

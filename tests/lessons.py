@@ -34,14 +34,14 @@ TOKEN = re.compile(
     r"|(?P<run>^```sh\n(?P<commands>.*?)^```$(?:\n\n```output(?P<options>[^\n]*)\n(?P<output>.*?)^```$)?)"
     r"|(?P<fence>^```.*?^```$)"
     r"|(?P<value><!--= (?P<expression>[^>]+) as (?P<form>\S+) -->(?P<shown>[^<]*)<!--/-->)"
-    r"|(?P<question><!-- (?P<kind>predict|answer|play|scene) (?P<fields>\{.*?\}) -->)"
+    r"|(?P<question><!-- (?P<kind>predict|answer|play|scene|puzzle) (?P<fields>\{.*?\}) -->)"
     r"|(?P<comment><!--.*?-->)", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r'(show|varies)="([^"]*)"')
 # A number next to a unit; but a 16-bit number is the name of a type.
 TYPED = re.compile(r"(?<![\w.])(?!\d+-bit\b)\d[\d,.]*[ -]?(?:(?:[KMGT]i?B|B|G?bit)(?:/s)?|bytes?|ns|us|µs|ms|s|(?:nano|micro|milli)?seconds?|minutes?|hours?|percent|times|x|messages?"
                    r"|rounds?|elements?|parameters?|tokens?|FLOPs?|units?)(?!\w)|(?<![\w.])\d[\d,.]* ?[%×]")
 FIELDS = {"predict": {"name", "unit", "runs", "closed", "measured", "exact"}, "answer": {"is", "value", "unit", "because", "holds"},
-          "play": {"formula", "sliders", "at", "show", "over"}, "scene": {"kind", "of", "call"}}
+          "play": {"formula", "sliders", "at", "show", "over"}, "scene": {"kind", "of", "call"}, "puzzle": {"name"}}
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 RELATIONS = {"==": operator.eq, "<": operator.lt, ">": operator.gt, "~": lambda a, b: math.isclose(a, b, rel_tol=ROUNDING)}
 

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cli/lessons/formula_values.h"
+#include "cli/lessons/puzzle_values.h"
 #include "collectives/base/error.h"
 
 namespace lockstep {
@@ -147,6 +148,26 @@ Formula ring_attention_formula() {
           .picture = "ring"};
 }
 
+Formula ring_trip_formula() {
+  return {.name = "ring_trip",
+          .inputs = {{"ranks", "ranks p", "", Scale::whole, 2, 8, 4},
+                     {"rank", "rank", "", Scale::whole, 0, 7, 2},
+                     {"chunk", "chunk", "", Scale::whole, 0, 7, 0},
+                     {"message", "messages so far", "", Scale::whole, 0, 7, 1}},
+          .outputs = {{"holds", "ranks whose data are in the chunk, as bits", ""},
+                      {"count", "number of these ranks", ""},
+                      {"leaving", "chunk that the rank sends next", ""}},
+          .evaluate = ring_trip_values};
+}
+
+Formula waiting_sends_formula() {
+  return {.name = "waiting_sends",
+          .inputs = {{"ranks", "ranks p", "", Scale::whole, 2, 6, 4},
+                     {"order", "ranks that send first, as bits", "", Scale::whole, 0, 63, 1}},
+          .outputs = {{"rounds", "rounds until all have sent", ""}},
+          .evaluate = waiting_sends_values};
+}
+
 }  // namespace
 
 std::vector<double> FormulaInput::stops() const {
@@ -167,8 +188,9 @@ std::vector<double> FormulaInput::stops() const {
 
 const std::vector<Formula>& formulas() {
   static const std::vector<Formula> all = {
-      message_formula(),  all_reduce_formula(), buckets_formula(), parameter_server_formula(),
-      pipeline_formula(), tensor_formula(),     zero_formula(),    ring_attention_formula()};
+      message_formula(),   all_reduce_formula(),   buckets_formula(), parameter_server_formula(),
+      pipeline_formula(),  tensor_formula(),       zero_formula(),    ring_attention_formula(),
+      ring_trip_formula(), waiting_sends_formula()};
   return all;
 }
 

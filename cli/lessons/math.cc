@@ -90,7 +90,7 @@ class MathReader {
       }
       last = factor();
       if (!last && is_times) return fail();
-      if (last && !is_times) result += "<mspace width=\"0.17em\"></mspace>";
+      if (last && !is_times) result += "<mspace width=\"0.25em\"></mspace>";
     }
     return result;
   }

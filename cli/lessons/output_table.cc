@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <regex>
 #include <sstream>
 #include <vector>
@@ -98,9 +99,47 @@ class OutputTable {
     return text + "</tbody></table></div>\n";
   }
 
+  // Heads and rows in columns of text, without the columns that matter least.
+  std::string text(const std::vector<std::string>& rows, std::size_t width) const {
+    std::vector<std::size_t> widths, order;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      std::size_t widest = columns_[i].head.size();
+      for (const std::string& row : rows)
+        widest = std::max(widest, cell_of(row, columns_[i]).size());
+      widths.push_back(widest);
+      order.push_back(i);
+    }
+    std::ranges::stable_sort(order, {},
+                             [&](std::size_t i) { return kept_longest(columns_[i].head, i); });
+    constexpr std::size_t gap = 2, fewest = 2;
+    std::size_t total = 0, left = columns_.size();
+    for (const std::size_t one : widths) total += one + gap;
+    for (const std::size_t i : order) {
+      if (total <= width + gap || left == fewest) break;
+      total -= widths[i] + gap;
+      widths[i] = 0;
+      --left;
+    }
+    std::string result = line_of(widths, [](const OutputColumn& column) { return column.head; });
+    for (const std::string& row : rows)
+      result += line_of(widths, [&](const OutputColumn& column) { return cell_of(row, column); });
+    return result;
+  }
+
  private:
   static const char* side(const OutputColumn& column) {
     return column.is_right ? " class=\"right\"" : "";
+  }
+
+  // Of the columns that have a width.
+  template <typename CellOf>
+  std::string line_of(const std::vector<std::size_t>& widths, const CellOf& cell) const {
+    std::string line;
+    for (std::size_t i = 0; i < columns_.size(); ++i)
+      if (widths[i] > 0)
+        line += columns_[i].is_right ? fmt::format("{:>{}}  ", cell(columns_[i]), widths[i])
+                                     : fmt::format("{:<{}}  ", cell(columns_[i]), widths[i]);
+    return line.erase(line.find_last_not_of(' ') + 1) + "\n";
   }
 
   static std::string cell_of(const std::string& row, const OutputColumn& column) {
@@ -162,9 +201,11 @@ class OutputTable {
 
 class OutputReader {
  public:
-  explicit OutputReader(std::vector<OutputLine> lines) : lines_(std::move(lines)) {}
+  // Without a width: for a page.
+  OutputReader(std::vector<OutputLine> lines, std::optional<std::size_t> width)
+      : lines_(std::move(lines)), width_(width) {}
 
-  OutputHtml read() {
+  ShownOutput read() {
     while (at_ < lines_.size())
       if (!read_table()) {
         if (lines_[at_].is_shown)
@@ -194,9 +235,9 @@ class OutputReader {
     }
     if (shown.empty()) return false;
     const OutputTable table(heads, rows);
-    if (table.size() < fewest_columns) return false;
+    if (table.size() < fewest_columns || (width_ && fits(shown))) return false;
     end_printed();
-    result_.html += table.html(shown);
+    result_.text += width_ ? table.text(shown, *width_) : table.html(shown);
     result_.has_tables = true;
     for (std::size_t i = at_; i < end; ++i)
       if (!lines_[i].is_shown && i >= first_row) ++result_.hidden;
@@ -204,17 +245,33 @@ class OutputReader {
     return true;
   }
 
+  bool fits(const std::vector<std::string>& rows) const {
+    return std::ranges::all_of(rows, [&](const std::string& row) { return row.size() <= *width_; });
+  }
+
   void end_printed() {
-    if (!printed_.empty())
-      result_.html += fmt::format("<pre class=\"shown\">{}</pre>\n", printed_html(printed_));
+    if (width_)
+      result_.text += printed_;
+    else if (!printed_.empty())
+      result_.text += fmt::format("<pre class=\"shown\">{}</pre>\n", printed_html(printed_));
     printed_.clear();
   }
 
   std::vector<OutputLine> lines_;
+  std::optional<std::size_t> width_;
   std::size_t at_ = 0;
   std::string printed_;
-  OutputHtml result_;
+  ShownOutput result_;
 };
+
+std::vector<OutputLine> lines_of(const std::string& output, const std::string& show) {
+  const std::regex is_shown(show);
+  std::vector<OutputLine> lines;
+  std::istringstream text(output);
+  for (std::string line; std::getline(text, line);)
+    lines.push_back({.text = line, .is_shown = show.empty() || std::regex_search(line, is_shown)});
+  return lines;
+}
 
 }  // namespace
 
@@ -231,13 +288,12 @@ std::string printed_html(const std::string& text) {
   return html;
 }
 
-OutputHtml output_html(const std::string& output, const std::string& show) {
-  const std::regex is_shown(show);
-  std::vector<OutputLine> lines;
-  std::istringstream text(output);
-  for (std::string line; std::getline(text, line);)
-    lines.push_back({.text = line, .is_shown = show.empty() || std::regex_search(line, is_shown)});
-  return OutputReader(std::move(lines)).read();
+ShownOutput output_html(const std::string& output, const std::string& show) {
+  return OutputReader(lines_of(output, show), {}).read();
+}
+
+ShownOutput output_text(const std::string& output, const std::string& show, std::size_t width) {
+  return OutputReader(lines_of(output, show), width).read();
 }
 
 }  // namespace lockstep

@@ -47,9 +47,9 @@ std::string commands_html(const LessonRuns& runs, const LessonPiece& piece) {
   const std::string output = runs.folder() + "/output.txt";
   runs.run(piece.text, output);
   const std::string text = read_text(output, most_page_bytes);
-  const OutputHtml shown = output_html(text, piece.show);
+  const ShownOutput shown = output_html(text, piece.show);
   std::string html =
-      fmt::format("<pre class=\"commands\">{}</pre>\n{}", html_text(piece.text), shown.html);
+      fmt::format("<pre class=\"commands\">{}</pre>\n{}", html_text(piece.text), shown.text);
   const std::string more = shown.hidden == 0 ? "as it was printed"
                                              : fmt::format("with {} more line{}", shown.hidden,
                                                            shown.hidden == 1 ? "" : "s");
@@ -138,6 +138,16 @@ std::size_t first_piece_after_predictions(const std::vector<LessonPiece>& pieces
   return next;
 }
 
+std::string puzzle_html(const nlohmann::json& fields) {
+  const std::string name = fields.value("name", "");
+  require(
+      name == "sends" || name == "whose" || name == "owes",
+      [&] { return fmt::format("there is no puzzle '{}'", name); }, "use sends, whose or owes");
+  return fmt::format(
+      "<div class=\"puzzle\" data-puzzle=\"{}\"><p>This puzzle needs JavaScript.</p></div>\n",
+      name);
+}
+
 // A piece below the first screen; `above` is the text before it.
 std::string piece_html(const std::string& folder, const LessonPiece& piece,
                        const std::string& above, const std::vector<std::string>& pages) {
@@ -152,6 +162,8 @@ std::string piece_html(const std::string& folder, const LessonPiece& piece,
       return answer_html(folder, piece.fields, above);
     case LessonPiece::Kind::play:
       return play_html(piece.fields);
+    case LessonPiece::Kind::puzzle:
+      return puzzle_html(piece.fields);
     case LessonPiece::Kind::scene:  // on the first screen
       return "";
   }
@@ -169,8 +181,10 @@ std::string scripts_html(const std::vector<LessonPiece>& pieces) {
     return std::ranges::count(pieces, kind, &LessonPiece::kind) > 0;
   };
   std::vector<std::string> names = {"page"};
-  if (has(LessonPiece::Kind::play))
-    names.insert(names.end(), {"play_formulas", "play_ring", "play_page"});
+  const bool has_puzzles = has(LessonPiece::Kind::puzzle);
+  if (has(LessonPiece::Kind::play) || has_puzzles) names.emplace_back("play_formulas");
+  if (has(LessonPiece::Kind::play)) names.insert(names.end(), {"play_ring", "play_page"});
+  if (has_puzzles) names.emplace_back("puzzle_page");
   if (has(LessonPiece::Kind::scene)) names.insert(names.end(), {"scene_kinds", "scene_page"});
   if (has(LessonPiece::Kind::prediction) || has(LessonPiece::Kind::answer))
     names.emplace_back("ask_page");

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <regex>
-#include <sstream>
 
 #include "cli/process.h"
 #include "collectives/base/error.h"
@@ -33,19 +31,6 @@ void LessonRuns::run(const std::string& commands, const std::string& output) con
     throw Error(ErrorKind::wrong_result,
                 fmt::format("a command of the lesson ended with status {}", status),
                 {.hint = output.empty() ? "its message is above" : "see " + output});
-}
-
-ShownOutput shown_output(const std::string& output, const std::string& show) {
-  if (show.empty()) return {.text = output};
-  ShownOutput shown;
-  const std::regex is_shown(show);
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);)
-    if (std::regex_search(line, is_shown))
-      shown.text += line + "\n";
-    else
-      ++shown.hidden;
-  return shown;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Runs a lesson's commands in a folder of their own; and the lines of their output that it shows.
+// Runs a lesson's commands in a folder of their own.
 #pragma once
 
 #include <string>
@@ -19,12 +19,5 @@ class LessonRuns {
  private:
   std::string folder_;
 };
-
-struct ShownOutput {
-  std::string text;  // whole lines
-  int hidden = 0;    // number of omitted lines
-};
-// The lines of `output` with a match of the regular expression `show`; all if it is empty.
-ShownOutput shown_output(const std::string& output, const std::string& show);
 
 }  // namespace lockstep

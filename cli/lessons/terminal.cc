@@ -196,7 +196,8 @@ class TerminalWriter {
 
 TerminalStyle style_of_terminal() {
   TerminalStyle style;
-  if (isatty(STDOUT_FILENO) == 0) return style;
+  style.is_terminal = isatty(STDOUT_FILENO) != 0;
+  if (!style.is_terminal) return style;
   constexpr std::size_t least = 40, most = 120;
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)

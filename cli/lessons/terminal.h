@@ -9,7 +9,7 @@ namespace lockstep {
 
 struct TerminalStyle {
   std::size_t width = 100;  // characters of a line
-  bool in_color = false;
+  bool in_color = false, is_terminal = false;
 };
 // The style for standard output; lines of 100 characters if it is not a terminal.
 TerminalStyle style_of_terminal();

@@ -53,7 +53,8 @@ class LessonReader {
     else if (line.starts_with("```"))
       add_text(until_fence("    "));
     else if (words.starts_with("<!-- predict {") || words.starts_with("<!-- answer {") ||
-             words.starts_with("<!-- play {") || words.starts_with("<!-- scene {"))
+             words.starts_with("<!-- play {") || words.starts_with("<!-- scene {") ||
+             words.starts_with("<!-- puzzle {"))
       add_fields(std::string(words));
     else if (!words.starts_with("<!-- code "))
       add_text(without_comments(line) + "\n");
@@ -107,10 +108,11 @@ class LessonReader {
       require(!value.is_string() || value == printable(value.get<std::string>(), true),
               [&] { return fmt::format("{}:{}: a control character", path_, begin); });
     if (is_answer) fields["name"] = std::to_string(++questions_);
-    const auto kind = is_answer                           ? LessonPiece::Kind::answer
-                      : comment.starts_with("<!-- play")  ? LessonPiece::Kind::play
-                      : comment.starts_with("<!-- scene") ? LessonPiece::Kind::scene
-                                                          : LessonPiece::Kind::prediction;
+    const auto kind = is_answer                            ? LessonPiece::Kind::answer
+                      : comment.starts_with("<!-- play")   ? LessonPiece::Kind::play
+                      : comment.starts_with("<!-- scene")  ? LessonPiece::Kind::scene
+                      : comment.starts_with("<!-- puzzle") ? LessonPiece::Kind::puzzle
+                                                           : LessonPiece::Kind::prediction;
     add({.kind = kind, .fields = std::move(fields)});
   }
 

@@ -8,12 +8,12 @@
 namespace lockstep {
 
 struct LessonPiece {
-  enum class Kind : char { text, commands, prediction, answer, play, scene };
+  enum class Kind : char { text, commands, prediction, answer, play, scene, puzzle };
   Kind kind = Kind::text;
   std::string section;  // the heading above it; empty before the first
   std::string text;     // for text and commands
   std::string show;     // for commands: which lines of their output the lesson shows; empty: all
-  // For predictions, answers, sliders and animations; answers also have a "name": 1, 2, ...
+  // For predictions, answers, sliders, animations and puzzles; answers also have a "name": 1, 2, ...
   nlohmann::json fields;
 };
 

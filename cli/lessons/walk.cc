@@ -7,9 +7,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
+#include "cli/lessons/output_table.h"
 #include "cli/lessons/play.h"
 #include "cli/lessons/runs.h"
 #include "cli/lessons/terminal.h"
@@ -43,6 +46,9 @@ class Walk {
       : lesson_(lesson), answers_(answers), progress_(progress), runs_(output, lesson.name) {}
 
   void go() {
+    // Plots then also write their picture as text, for which no window needs to open.
+    if (style_.is_terminal)
+      setenv("LOCKSTEP_TEXT_PICTURES", std::to_string(style_.width).c_str(), /*replace=*/1);
     fmt::print("the files of the runs will be in {}\n\n", runs_.folder());
     if (answers_.is_terminal())
       fmt::print("s instead of an answer skips the question, q leaves the lesson\n\n");
@@ -88,10 +94,17 @@ class Walk {
         break;
       case LessonPiece::Kind::play:
         play_of(piece.fields);
-        fmt::print("The page of this lesson has sliders here: lockstep lesson {} --html\n\n",
-                   lesson_.name);
+        say_what_the_page_has("sliders");
+        break;
+      case LessonPiece::Kind::puzzle:
+        say_what_the_page_has("a puzzle");
         break;
     }
+  }
+
+  void say_what_the_page_has(std::string_view what) const {
+    fmt::print("The page of this lesson has {} here: lockstep lesson {} --html\n\n", what,
+               lesson_.name);
   }
 
   // Commands of one line each are run one by one, each with its output below it.
@@ -121,12 +134,27 @@ class Walk {
       const std::string output = runs_.folder() + "/output.txt";
       runs_.run(commands, output);
       constexpr std::int64_t most_bytes = 64 << 20;
-      const ShownOutput shown = shown_output(read_text(output, most_bytes), show);
+      const ShownOutput shown = output_text(read_text(output, most_bytes), show,
+                                            style_.is_terminal ? style_.width : std::string::npos);
       fmt::print("{}", shown.text);
       if (shown.hidden > 0)
         fmt::print("({} more line{})\n", shown.hidden, shown.hidden == 1 ? "" : "s");
     }
+    print_pictures(commands);
     fmt::print("\n");
+  }
+
+  // The pictures that the commands drew, as the text that `lockstep plot` wrote next to them.
+  void print_pictures(const std::string& commands) const {
+    static const std::regex picture("([\\w.-]+)\\.svg");
+    constexpr std::int64_t most_bytes = 1 << 20;
+    for (std::sregex_iterator it(commands.begin(), commands.end(), picture), last; it != last;
+         ++it) {
+      const std::string path = fmt::format("{}/{}.txt", runs_.folder(), (*it)[1].str());
+      if (!fs::exists(path)) continue;
+      fmt::print("\n{}", read_text(path, most_bytes));
+      fs::remove(path);
+    }
   }
 
   void predict(const nlohmann::json& fields) {

@@ -59,10 +59,10 @@ class LessonPage(unittest.TestCase):
 
     def test_nothing_is_given_away_before_the_predictions(self):
         first, after_one, after_two = self.browse(lock(), typed("40"), lock(), typed("57"), lock())[::2][:3]
-        self.assertEqual(self.headings(first), ["Card", "Problem", "Predict"])
-        self.assertEqual((len(first.all("form")), len(first.all("table"))), (2, 1))  # the card
+        self.assertEqual(self.headings(first), ["Problem", "Predict"])
+        self.assertEqual((len(first.all("form")), len(first.all("table"))), (2, 0))
         self.assertNotIn("33", first.text)
-        self.assertEqual(self.headings(after_one), ["Card", "Problem", "Predict"])
+        self.assertEqual(self.headings(after_one), ["Problem", "Predict"])
         (last,) = self.browse(typed("40"), lock(), typed("57"), lock())[-1:]
         self.assertEqual(self.headings(last), [*self.headings(first), "Run", "Picture", "Explain", "Exercise", "Check", "What if", "Go further"])
         self.assertEqual(self.headings(after_two), self.headings(first))  # one of them is not locked

@@ -262,18 +262,18 @@ class Lessons(unittest.TestCase):
         text = path.read_text()
         page = Page(text)
         self.assertEqual(page.faults, [])
-        self.assertEqual(page.headings, ["08 A small lesson", "Card", "Problem", "Predict", "Run", "Picture", "Explain", "Exercise", "Check",
+        self.assertEqual(page.headings, ["08 A small lesson", "Problem", "Predict", "Run", "Picture", "Explain", "Exercise", "Check",
                                          "What if", "Go further"])
         self.assertEqual(page.count["img"], 1)
         self.assertIn("<svg", urllib.parse.unquote(page.sources[0]))
-        self.assertEqual(page.addresses, ["https://example.org"])
+        self.assertEqual(page.addresses, ["https://example.org"])  # without a first paragraph there is no first screen
         self.assertIn('Is 1 < 2 & a<b? Here (x.md), there, bold.', page.text)
         for part in ("makespan   (m + p - 1)(tF + tB): 57; simulated 57", "return 2 * x;", "few.json 33 33", "many.json 57 57", "b it is (p - 1)",
                      "4 micro-batches", "The bubble is 27.3 % of the step.", "p ranks 4"):
             self.assertIn(" ".join(part.split()), page.text)
         for part in ("<!--", "```", "src=\"http"):
             self.assertNotIn(part, text)
-        self.assertEqual(re.findall("<script[^>]*>", text), ['<script id="ask_page">'])
+        self.assertEqual(re.findall("<script[^>]*>", text), ['<script id="page">', '<script id="ask_page">'])
         self.assertFalse((self.path / "progress.json").exists())
         self.write(GOOD.replace("1f1b -p 4 -m 16", "1f1b -p 4 -m 0"))
         self.assertIn("ended with status 2", self.walk(None, "--html", status=1))
@@ -299,7 +299,7 @@ class Lessons(unittest.TestCase):
         text = (self.path / "out/lessons/08_small/lesson.html").read_text()
         page = Page(text)
         self.assertEqual(page.faults, [])
-        self.assertEqual([page.count[tag] for tag in ("iframe", "script")], [1, 4])
+        self.assertEqual([page.count[tag] for tag in ("iframe", "script")], [1, 5])
         (frame,) = re.findall(r'srcdoc="([^"]*)"', text)
         self.assertEqual(html.unescape(frame), (SOURCE / "plots/explorer.html").read_text())
         (play,) = re.findall(r'data-play="([^"]*)"', text)
