@@ -100,10 +100,7 @@ def _real_timeline(results):
         return None
     ranks, trace = found
     chart = timeline.charts(Results(traces=[trace]))[0]
-    spans = [event for event in trace.events if event["ph"] == "X" and event.get("cat") == "step"]
-    last = max(spans, key=lambda span: int(span["name"].split()[1]))["name"]
-    begin = min(span["ts"] for span in spans if span["name"] == last)
-    end = max(span["ts"] + span["dur"] for span in spans if span["name"] == last)
+    begin, end = trace.steps()[trace.typical_step()]
     return Section("Pipeline: a real step", f"A step of {ranks} stages takes {time_text(end - begin)}.", chart.explanation, [chart],
                    f"lockstep train pipeline --ranks {ranks} --micro-batches 12 --trace FILE", "parallel/pipeline/execution/executor.cc")
 

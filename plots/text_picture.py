@@ -1,6 +1,7 @@
 """A chart as text, where no window can open: its lines and bars in character cells, with axes and a key."""
 
 import math
+import re
 
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
@@ -8,6 +9,8 @@ from matplotlib.patches import Rectangle
 
 LETTERS = "*o+x#@%&=~abcdefgh"
 MOST_PANELS, ROWS, FEWEST_CELLS = 3, 12, 20
+# What matplotlib writes for numbers on an axis.
+MATH, POWER = re.compile(r"\$\\mathdefault\{(.*)\}\$"), re.compile(r"10\^\{(.*?)\}")
 CORNERS = 6  # of a bar at most: its path closes
 
 
@@ -41,7 +44,7 @@ def _panel(axes, width):
     lines.append(" " * (margin + 1) + "+" + "-" * cells)
     lines.append(_below(_ticks(axes.xaxis, axes.get_xticks(), axes.get_xlim()), margin + 2, width))
     lines += [text for text in (axes.get_xlabel(),) if text]
-    lines += _wrapped([f"{letter} {name}" for letter, name in key.values() if name and any(letter in line for line in grid)], width)
+    lines += _wrapped([f"{letter} {name}" for letter, name in key.values() if name], width)
     return "".join(line.rstrip()[:width] + "\n" for line in lines)
 
 
@@ -95,7 +98,7 @@ def _cell(axes, grid, x, y):
 
 
 def _ticks(axis, places, limits):
-    labels = [text.get_text().replace("$\\mathdefault{", "").replace("}$", "") for text in axis.get_ticklabels()]
+    labels = [MATH.sub(r"\1", POWER.sub(r"1e\1", text.get_text())) for text in axis.get_ticklabels()]
     if len(labels) != len(places) or not any(labels):
         labels = [f"{place:g}" for place in places]
     found = [(_place(place, limits, axis.get_scale()), text) for place, text in zip(places, labels)]

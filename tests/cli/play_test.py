@@ -93,7 +93,11 @@ class Play(unittest.TestCase):
                                  ("part(3)", "part(2)", ("zero", "stage_2")), ("Math.ceil(count / p)", "count / p", ("buckets", "last")),
                                  ("m % p === 0", "true", ("pipeline", "interleaved")), ("Math.max(highest, ...", "Math.max(", ("ring_attention", "highest")),
                                  ("sum *= shrink;", "", ("ring_attention", "sum")), ("weighted *= shrink;", "", ("ring_attention", "out")),
-                                 ("rank - s + ranks", "rank + s", ("ring_attention", "block")), ("key <= query", "true", ("ring_attention", "second_score"))):
+                                 ("rank - s + ranks", "rank + s", ("ring_attention", "block")), ("key <= query", "true", ("ring_attention", "second_score")),
+                                 ("arrival <= k ?", "arrival < k ?", ("ring_trip", "holds")), ("(r - 1 - k + 2 * p)", "(r - k + 2 * p)", ("ring_trip", "leaving")),
+                                 ("(r - 1 - c + 2 * p)", "(r - c + 2 * p)", ("ring_trip", "count")),
+                                 ("if (!sendsFirst(message)) ", "if (sendsFirst(message)) ", ("waiting_sends", "rounds")),
+                                 ("before.push(message + 1)", "before.push(message + 2)", ("waiting_sends", "rounds"))):
             with self.subTest(old):
                 self.assertIn(old, text)
                 (self.path / "wrong.js").write_text(text.replace(old, new, 1))

@@ -235,9 +235,9 @@ class Ring(unittest.TestCase):
 
     def test_blocks_are_drawn_when_they_were_computed(self):
         titles = [axes.get_title(loc="left").rsplit(":", 1)[0] for axes in self.chart.figure.axes]
-        self.assertEqual(titles, ["contiguous, forward", "contiguous, backward", "zig-zag, forward", "zig-zag, backward"])
+        self.assertEqual(titles, [f"ring-attention, layout {layout}, {direction}" for layout in ("contiguous", "zig-zag") for direction in ("forward", "backward")])
         for axes, title in zip(self.chart.figure.axes, titles):
-            trace, direction = title.split(", ")
+            trace, direction = title.rsplit(", ", 1)
             boxes = sorted(round(path.vertices[:, 0].max() - path.vertices[:, 0].min(), 3) for collection in axes.collections
                            for path in collection.get_paths())
             expected = sorted(round(float(row[5]), 3) for row in self.chart.rows if row[:2] == (trace, direction))

@@ -22,8 +22,10 @@ import optimizers
 import report
 import results
 import speed
+import text_picture
 import timeline
 import traffic
+from chart import new_figure
 
 GOLDEN = SOURCE / "tests" / "golden" / "tiny"
 TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "4", "--steps", "4",
@@ -174,11 +176,54 @@ class Plots(unittest.TestCase):
         self.assertEqual(list(speeds.lines[0].get_xdata()), [4, 64, 1024, 16384])
         self.assertEqual(speeds.lines[1].get_ydata()[0], self.results.benchmarks[0].memory_bandwidth / 1e9)
 
-    def test_timeline_shows_every_stream_of_the_last_step(self):
+    def test_timeline_shows_every_stream_of_the_typical_step(self):
         (chart,) = timeline.charts(self.results)
-        self.assertIn("step 3", chart.title)
+        self.assertEqual(chart.title, "Timeline of the median of 4 steps")
         self.assertEqual([label.get_text() for label in chart.figure.axes[0].get_yticklabels()],
                          [f"rank {rank} {stream}" for rank in (0, 1) for stream in ("compute", "communication")])
+
+    def test_a_disturbed_step_is_not_drawn(self):
+        def step(number, rank, begin, duration):
+            return {"ph": "X", "cat": "step", "name": f"step {number}", "pid": rank, "tid": 0, "ts": begin, "dur": duration}
+
+        trace = results.Trace(pathlib.Path("steps.json"), {"traceEvents": [
+            step(0, 0, 0, 700), step(0, 1, 10, 790), step(1, 0, 1000, 500), step(1, 1, 1000, 480), step(2, 0, 2000, 510), step(3, 0, 3000, 2000),
+            step(3, 1, 3000, 300), step(4, 0, 6000, 490)]})
+        self.assertEqual(trace.steps()["step 0"], (0, 800))
+        self.assertEqual(trace.typical_step(), "step 2")  # of 800, 500, 510, 2000 and 490
+        even = results.Trace(trace.path, {"traceEvents": [step(0, 0, 0, 9), step(1, 0, 10, 9)]})
+        self.assertEqual(even.typical_step(), "step 1")
+        self.assertIsNone(results.Trace(trace.path, {"traceEvents": []}).typical_step())
+
+    def test_traces_are_named_by_what_differs(self):
+        def named(*configs):
+            traces = [results.Trace(pathlib.Path(f"{'abc'[i]}.trace.json"), {"traceEvents": [], **({"otherData": {"config": config}} if config else {})})
+                      for i, config in enumerate(configs)]
+            return results.Results(traces=traces).trace_names()
+
+        fsdp = {"technique": "fsdp", "ranks": 4, "prefetch": "none", "forward_prefetch": False}
+        self.assertEqual(named(fsdp, {**fsdp, "forward_prefetch": True}, {**fsdp, "prefetch": "backward-post"}),
+                         ["fsdp, prefetch none, forward prefetch off", "fsdp, prefetch none, forward prefetch on",
+                          "fsdp, prefetch backward-post, forward prefetch off"])
+        self.assertEqual(named(fsdp, {**fsdp, "technique": "ddp"}), ["fsdp", "ddp"])
+        self.assertEqual(named(fsdp, fsdp), ["fsdp (a)", "fsdp (b)"])
+        self.assertEqual(named(fsdp, None), ["a", "b"])  # a trace of an older program
+
+    def test_a_picture_as_text(self):
+        figure = new_figure()
+        axes = figure.subplots()
+        axes.plot([0, 10], [0, 5], color="#0072b2", marker="", label="rises")
+        axes.set_xlim(0, 10)
+        axes.set_ylim(0, 5)
+        axes.legend()
+        lines = text_picture.text_picture(figure, 60).splitlines()
+        self.assertLessEqual(max(map(len, lines)), 60)
+        self.assertEqual(lines[-1], "* rises")
+        drawn = [line.index("*") for line in lines if "|" in line and "*" in line]
+        self.assertEqual(len(drawn), text_picture.ROWS)
+        self.assertEqual(drawn, sorted(drawn, reverse=True))  # from the lower left to the upper right
+        self.run_program("plot", "loss", "serial.json", "ddp.json", "--output", "loss.txt")
+        self.assertIn("* serial", (self.folder / "loss.txt").read_text())
 
     def test_the_parts_of_a_split_backward_pass_are_apart(self):
         kinds = {name: timeline._kind({"name": name, "cat": "backward"}) for name in ("0B1", "0I1", "12W30", "optimizer")}

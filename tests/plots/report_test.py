@@ -183,7 +183,7 @@ class Report(unittest.TestCase):
             f"A step of 4 stages takes {chart.time_text(max(end for _, end in spans) - min(begin for begin, _ in spans))}."
             for spans in (steps, others)])
         self.assertEqual([own.title for own in self.sections["Pipeline: bubble and memory"].charts],
-                         ["Bubble and memory of trained pipelines", "Timeline of step 1"])
+                         ["Bubble and memory of trained pipelines", "Timeline of the median of 2 steps"])
         one, four = ([entry for entry in self.entries("tensor.json") if entry["variant"] == "tp" and entry["ranks"] == ranks][0] for ranks in (1, 4))
         seconds = [entry["forward_seconds"] + entry["backward_seconds"] for entry in (one, four)]
         self.check("Tensor and sequence parallelism", 4, f"{seconds[0] / seconds[1]:.1f}", 1, f"{100 * four['exposed_seconds'] / seconds[1]:.0f}")

@@ -213,7 +213,9 @@ class PrefetchModes(unittest.TestCase):
 
     def test_the_peak_of_gathered_blocks_is_that_of_the_mode(self):
         titles = [axes.get_title(loc="left") for axes in self.chart.figure.axes[::2]]
-        for title, (name, most) in zip(titles, (("none", 1), ("post", 1), ("pre", 2), ("forward", 2)), strict=True):
+        names = [f"fsdp, prefetch {mode}, forward prefetch {forward}" for mode, forward in (
+            ("none", "off"), ("backward-post", "off"), ("backward-pre", "off"), ("backward-pre", "on"))]
+        for title, name, most in zip(titles, names, (1, 1, 2, 2), strict=True):
             self.assertRegex(title, rf"^{name}: [\d.]+ ms, at most {most} gathered block{'s' if most > 1 else ''}$")
         self.assertEqual([row[-1] for row in self.chart.rows], [1, 1, 2, 2])
         for axes, most in zip(self.chart.figure.axes[1::2], (1, 1, 2, 2)):
@@ -224,7 +226,7 @@ class PrefetchModes(unittest.TestCase):
         layers = 4  # of the preset nano
         for trace, axes in zip(self.results.traces, self.chart.figure.axes[::2]):
             spans = [event for event in trace.events if event["ph"] == "X" and event["pid"] == 0]
-            step = max((span for span in spans if span.get("cat") == "step"), key=lambda span: span["ts"])
+            step = next(span for span in spans if span["name"] == trace.typical_step())
             passes = {span["name"]: span for span in spans if span.get("cat") == "unit" and span["name"][0] in "FB" and
                       step["ts"] <= span["ts"] <= step["ts"] + step["dur"]}
             self.assertEqual(set(passes), {f"{kind}{block}" for kind in "FB" for block in range(layers)})
