@@ -42,6 +42,7 @@ TYPED = re.compile(r"(?<![\w.])(?!\d+-bit\b)\d[\d,.]*[ -]?(?:(?:[KMGT]i?B|B|G?bi
                    r"|rounds?|elements?|parameters?|tokens?|FLOPs?|units?)(?!\w)|(?<![\w.])\d[\d,.]* ?[%×]")
 FIELDS = {"predict": {"name", "unit", "runs", "closed", "measured", "exact"}, "answer": {"is", "value", "unit", "because", "holds"},
           "play": {"formula", "sliders", "at", "show", "over"}, "scene": {"kind", "of", "call"}, "puzzle": {"name"}}
+SCENES, PUZZLES = ("messages", "passes", "shards", "held"), ("sends", "whose", "owes")
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 RELATIONS = {"==": operator.eq, "<": operator.lt, ">": operator.gt, "~": lambda a, b: math.isclose(a, b, rel_tol=ROUNDING)}
 
@@ -269,6 +270,12 @@ class Lesson:
             raise Fault(f"'{typed[0]}' is typed in the reason; say it without the number")
         if kind == "play":
             check_play(self.program, fields)
+        elif kind == "scene":
+            if fields["kind"] not in SCENES or not (self.folder / fields["of"]).is_file():
+                raise Fault(f"an animation of a kind among {', '.join(SCENES)} and of a file that a command writes")
+        elif kind == "puzzle":
+            if fields["name"] not in PUZZLES:
+                raise Fault(f"there is no puzzle '{fields['name']}'; choose one of {', '.join(PUZZLES)}")
         elif kind == "predict":
             for run in fields["runs"]:
                 closed, measured = (value_of(self.folder, fields[what].replace("RUN", run)) for what in ("closed", "measured"))
