@@ -34,11 +34,24 @@ class FittingTable {
     for (const cells of this.rows) if (cells[number]) cells[number].hidden = !isShown;
   }
 
+  isTooWide() {
+    return this.table.scrollWidth > this.table.clientWidth + 1;
+  }
+
   fit() {
     this.leaving.forEach((column) => this.showColumn(column, true));
-    let hidden = 0;
-    while (!this.isWhole && this.table.scrollWidth > this.table.clientWidth + 1 && hidden < this.leaving.length - 1)
-      this.showColumn(this.leaving[hidden++], false);
+    const left = [];
+    while (!this.isWhole && this.isTooWide() && left.length < this.leaving.length - 1) {
+      left.push(this.leaving[left.length]);
+      this.showColumn(left.at(-1), false);
+    }
+    // The last one to leave may have made room for one that matters less.
+    const hidden = left.filter((_, i) => {
+      const column = left[left.length - 1 - i];
+      this.showColumn(column, true);
+      if (this.isTooWide()) this.showColumn(column, false);
+      return this.rows[0][column].hidden;
+    }).length;
     this.button.hidden = hidden === 0 && !this.isWhole;
     this.button.textContent = this.isWhole ? "fewer columns" : `${hidden} more column${hidden === 1 ? "" : "s"}`;
   }

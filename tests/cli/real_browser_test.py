@@ -29,7 +29,7 @@ class Browser:
     """A browser that is driven through a pipe."""
 
     def __init__(self):
-        self.profile = tempfile.TemporaryDirectory()
+        self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # its helpers end later
         to_browser, self.pipe_out = os.pipe()
         self.pipe_in, from_browser = os.pipe()
         # The browser reads from 3 and writes to 4.
