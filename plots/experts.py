@@ -7,7 +7,8 @@ EXCHANGES = ("dispatch", "combine")  # how the labels of experts' rows begin
 
 
 def charts(results):
-    exchanged = [between_ranks(trace, len(results.traces) > 1) for trace in results.traces]
+    names = results.trace_names() if len(results.traces) > 1 else [""]
+    exchanged = [between_ranks(trace, name) for trace, name in zip(results.traces, names)]
     return [*charts_of_runs(runs_with_experts(results)), *(chart for chart in exchanged if chart)]
 
 
@@ -79,7 +80,7 @@ def _of_last_step(runs):
         rows=rows)
 
 
-def between_ranks(trace, several=False):
+def between_ranks(trace, name=""):
     """The chart of the exchanges in a trace's last step, a panel for each; None without one."""
     exchanges = {}
     for message in matrix.messages(trace) if matrix.is_training(trace) else []:
@@ -102,7 +103,7 @@ def between_ranks(trace, several=False):
         sent = [sum(total for (source, _), (_, total) in pairs.items() if source == rank) for rank in range(ranks)]
         busiest_ranks.append(f"{label} {max(sent)} bytes of rank {sent.index(max(sent))}, {min(sent)} of rank {sent.index(min(sent))}")
     return Chart(
-        title="Rows of experts between ranks" + (f" ({trace.path.name})" if several else ""),
+        title="Rows of experts between ranks" + (f": {name}" if name else ""),
         explanation="Bytes of rows that each rank (row) sends to each other (column) in the last step. A column is what the experts of a "
                     "rank are sent; combine is dispatch with rows and columns swapped. A rank's rows for its own experts do not travel.",
         alt="Rows of experts between ranks, most and least that one sends: " + "; ".join(busiest_ranks) + ".",

@@ -25,8 +25,8 @@ class Message:
 
 
 def charts(results):
-    several = len(results.traces) > 1
-    return [chart for trace in results.traces if (chart := chart_of(trace, several))]
+    names = results.trace_names() if len(results.traces) > 1 else [""]
+    return [chart for trace, name in zip(results.traces, names) if (chart := chart_of(trace, name))]
 
 
 def is_training(trace):
@@ -123,7 +123,7 @@ def _calls(trace, operation, size):
     return max(counts.values(), default=1)
 
 
-def chart_of(trace, several=False):
+def chart_of(trace, name=""):
     """The chart of a trace; None if its ranks exchange no message."""
     found = panels(trace)
     chosen = found[:MOST_PANELS]
@@ -144,7 +144,7 @@ def chart_of(trace, several=False):
     unit = "step" if is_training(trace) else "call"
     busiest = ", ".join("{}: {:.0f} bytes".format(title, max(_sums(pairs, 0))) for title, pairs in chosen)
     return Chart(
-        title="Messages between ranks" + (f" ({trace.path.name})" if several else ""),
+        title="Messages between ranks" + (f": {name}" if name else ""),
         explanation=f"Bytes that each rank (row) sends to each other (column) in a {unit}. A ring is a diagonal, a tree a few "
                     "cells, a parameter server a row and a column, an all-to-all exchange a full square. Direct reads of "
                     "another rank's memory do not count as messages.",
