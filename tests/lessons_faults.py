@@ -190,7 +190,11 @@ PLANTED = [
     # Wrong facts that public lessons teach, as answers: the run refutes them.
     ("idle == many.json/ranks/rank=0/idle", "idle < many.json/ranks/rank=0/idle", "it is (p - 1)", "the run refutes"),
     ("fraction < few.json/bubble/overhead", "fraction == few.json/bubble/overhead", "the overhead divides", "the run refutes"),
+    ("Change `-m`.", '<!-- puzzle {"name": "sand"} -->', "puzzle", "there is no puzzle 'sand'"),
+    ("Change `-m`.", '<!-- scene {"kind": "passes", "of": "missing.json"} -->', "scene", "an animation of a kind among messages"),
+    ("Change `-m`.", '<!-- scene {"kind": "film", "of": "few.json"} -->', "scene", "an animation of a kind among messages"),
     # No faults.
+    ("Change `-m`.", '<!-- puzzle {"name": "sends"} --> <!-- scene {"kind": "passes", "of": "few.json"} -->', "", None),
     ("Change `-m`.", "Change `-m 16 rounds`, in 2026, with 16-bit numbers on 4 ranks of 2 nodes.", "", None),
     ('"\\d+ units"\nmakespan   (m + p - 1)(tF + tB): 33; simulated 33', '"\\d+"\nmakespan   (m + p - 1)(tF + tB): 7;  simulated 2', "", None),
 ]
