@@ -203,6 +203,21 @@ class Lessons(unittest.TestCase):
         self.assertEqual(process.returncode, 0, shown)
         return shown.decode().replace("\r\n", "\n")
 
+    def test_a_terminal_shows_pictures_and_the_columns_for_which_it_has_room(self):
+        bench = "./lockstep bench all_reduce --ranks 4 --clock unit --link ndr -b 1K -e 1K --algorithm ring"
+        self.write(f"# 08 Words\n\n## Run\n\n```sh\n./lockstep schedule 1f1b -p 2 -m 2 --no-chart --plot picture.svg\n{bench}\n```\n\n"
+                   "```output show=\" ring |picture\"\nold\n```\n")
+        shown = self.on_terminal(80, {"NO_COLOR": "1"})
+        picture, _, table = shown.partition(f"$ {bench}\n")
+        self.assertRegex(picture, r"\n rank 0 \|\*+ +o+ +o+\n rank 1 \| +\*+o+\*+o+\n")
+        self.assertIn("* forward   o backward\n", picture)
+        head, row = table.splitlines()[:2]
+        self.assertLessEqual(max(len(head), len(row)), 80)
+        self.assertEqual(head.split("  ")[0], "size (B)")
+        self.assertIn("time (us) out-of-place", head)
+        self.assertNotIn("in-place", head.replace("out-of-place", ""))
+        self.assertEqual(row.split()[:2], ["1024", "ring"])
+
     def test_text_fits_the_terminal(self):
         self.write("# 08 Words\n\n## Card\n\nA paragraph in two\nlines with `code of words` and **bold words** and a [link](../x.md), which is\n"
                    "[elsewhere](https://example.org) \u00b5s \u00b5s \u00b5s \u00b5s \u00b5s.\n\n1. The first item of a list is long enough to be wrapped.\n2. Short.\n\n"
