@@ -9,7 +9,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 PROGRAM, SOURCE, CHROMIUM = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
@@ -81,10 +80,11 @@ class Browser:
         self.ask("Page.navigate", url=path.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self.message())
-        self.wait("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        self.wait_for_layout()
 
-    def wait(self, promise):
-        return self.ask("Runtime.evaluate", expression=promise, awaitPromise=True, returnByValue=True)["result"].get("value")
+    def wait_for_layout(self):
+        frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+        self.ask("Runtime.evaluate", expression=frames, awaitPromise=True)
 
     def value(self, expression):
         result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
@@ -153,7 +153,7 @@ class RealBrowser(unittest.TestCase):
                         self.assertEqual(self.browser.value("document.scrollingElement.scrollWidth - innerWidth") or 0, 0)
                         self.browser.value("for (const button of document.querySelectorAll('.gate button')) button.click()")
                         self.browser.value("for (const fold of document.querySelectorAll('details')) fold.open = true")
-                        time.sleep(0.1)
+                        self.browser.wait_for_layout()
                         self.assertEqual(self.browser.value("document.scrollingElement.scrollWidth - innerWidth") or 0, 0)
                         # No table is cut.
                         self.assertEqual(self.browser.value("[...document.querySelectorAll('table')].filter((t) => t.scrollWidth > t.clientWidth + 1).length"), 0)
@@ -170,11 +170,11 @@ class RealBrowser(unittest.TestCase):
     def test_narrow_tables_drop_columns_and_bring_them_back(self):
         heads = "[...document.querySelectorAll('.output th')].filter((th) => !th.hidden).map((th) => th.textContent)"
         self.browser.value("document.querySelector('.gate button').click()")
-        time.sleep(0.1)
+        self.browser.wait_for_layout()
         wide = self.browser.value(heads)
         self.browser.open(self.page, "phone")
         self.browser.value("document.querySelector('.gate button').click()")
-        time.sleep(0.1)
+        self.browser.wait_for_layout()
         narrow = self.browser.value(heads)
         self.assertLess(len(narrow), len(wide))
         for kept in ("size (B)", "algorithm", "quantity"):
@@ -209,9 +209,11 @@ class RealBrowser(unittest.TestCase):
         first = self.browser.value("document.querySelector('.scene figcaption').textContent")
         self.browser.tab_to(".scene button")
         self.browser.press("Enter")
-        time.sleep(0.5)
         self.assertEqual(self.browser.value("document.querySelector('.scene button').textContent"), "stop")
-        self.assertNotEqual(self.browser.value("document.querySelector('.scene figcaption').textContent"), first)
+        while self.browser.value("document.querySelector('.scene figcaption').textContent") == first:
+            self.browser.wait_for_layout()
+        self.browser.press("Enter")
+        self.assertEqual(self.browser.value("document.querySelector('.scene button').textContent"), "play")
 
     def test_puzzles_are_solved_with_the_keyboard(self):
         self.browser.value("document.querySelector('.gate button').click()")
