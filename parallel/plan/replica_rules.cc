@@ -101,6 +101,11 @@ void complete_exchange(Plan& plan) {
          fmt::format("with --tp {}", plan.length(tp)),
          "what every rank has, such as norms, would be rounded on each with other gradients, and "
          "drift apart: add --sequence-parallel, or use --exchange bf16 or powersgd:R");
+  refuse((method.name == "onebit" || method.name == "signsgd") &&
+             plan.model.vocabulary % plan.length(tp) != 0,
+         fmt::format("with --tp {} and a vocabulary of {}", plan.length(tp), plan.model.vocabulary),
+         "rows that fill up the last rank's part have no gradient, and would get a sign: use a "
+         "number of ranks that divides it, or --exchange int8");
   refuse(plan.length(pp) > 1 && plan.zero_stage() > 0,
          fmt::format("with --pp {} and ZeRO stage {}", plan.length(pp), plan.zero_stage()),
          "the copies of the embedding on two stages would be rounded with other gradients, and "

@@ -482,6 +482,11 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
               HasSubstr("--exchange-warm-up 2 and --local-steps"));
   EXPECT_THAT(refused("3d", "onebit", [](auto& o) { o.mesh_lengths[Axis::tp] = 2; }),
               HasSubstr("with --tp 2"));
+  TrainOptions uneven = test::golden_run("3d");
+  uneven.exchange = "signsgd";
+  uneven.mesh_lengths[Axis::tp] = 3;
+  uneven.sequence_parallel = true;
+  EXPECT_THAT(test::refusal(3, uneven), HasSubstr("with --tp 3 and a vocabulary of 128"));
   EXPECT_THAT(
       refused("3d", "int8", [](auto& o) { o.mesh_lengths[Axis::pp] = 2, o.zero_stage = 1; }),
       HasSubstr("with --pp 2 and ZeRO stage 1"));
