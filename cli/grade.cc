@@ -2,10 +2,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
+#include "cli/grade_all.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -17,24 +18,10 @@ namespace lockstep {
 namespace {
 
 struct GradeCommand {
-  int number = 0, hints = 0;
-  std::string submission, secret, json, gradescope, junit, markdown, html;
+  std::optional<int> number;
+  GradeAllOptions all;  // with the hints and the secret of any grade
+  std::string submission, student, json, gradescope, junit, markdown, html;
 };
-
-// Anyone who can read the file knows the hidden cases.
-std::string secret_of(const GradeCommand& c) {
-  constexpr std::int64_t most_bytes = 4096;
-  namespace fs = std::filesystem;
-  std::string text = read_text(c.secret, most_bytes);
-  for (const std::string& folder : {source_folder(), c.submission}) {
-    const fs::path way = fs::canonical(c.secret).lexically_relative(fs::weakly_canonical(folder));
-    require(!way.empty() && *way.begin() == "..",
-            fmt::format("{} lies in {}, which students have or which code can include", c.secret,
-                        folder == c.submission ? "the submission" : "the sources"),
-            "keep the secret outside of both");
-  }
-  return text;
-}
 
 // Always writes the files, whatever was handed in, for the programs that read them.
 void write(const GradeCommand& c, const Grade& result) {
@@ -48,13 +35,35 @@ void write(const GradeCommand& c, const Grade& result) {
     if (!path.empty()) write_file(path, format(result));
 }
 
+int run_all(const GradeCommand& c) {
+  const std::pair<std::string_view, bool> given[] = {
+      {"a lab", c.number.has_value()},         {"--submission", !c.submission.empty()},
+      {"--student", !c.student.empty()},       {"--json", !c.json.empty()},
+      {"--gradescope", !c.gradescope.empty()}, {"--junit", !c.junit.empty()},
+      {"--markdown", !c.markdown.empty()},     {"--html", !c.html.empty()}};
+  for (const auto& [name, is_given] : given)
+    require(!is_given, fmt::format("{} with --all", name),
+            "--all grades every lab in the folder, and writes each student's files into --output");
+  require(!c.all.csv.empty(), "--all without --csv", "lockstep grade --all CLASS --csv book.csv");
+  return grade_all(c.all);
+}
+
 int run(const GradeCommand& c) {
-  const Lab lab = find_lab(read_labs(labs_folder()), c.number);
-  GradeOptions options{.source_folder = source_folder(), .hint_level = c.hints};
-  if (!c.secret.empty()) options.secret = secret_of(c);
+  if (!c.all.class_folder.empty()) return run_all(c);
+  require(c.all.csv.empty() && c.all.output.empty(), "--csv or --output without --all",
+          "they are for a class: use --json, --html or another file for one grade");
+  require(c.number && !c.submission.empty(), "grade without a lab and --submission",
+          "lockstep grade 1 --submission my_lab; or a class: lockstep grade --all CLASS --csv "
+          "book.csv");
+  require(c.student.empty() || !c.all.secret_file.empty(), "--student without --secret",
+          "a student's own hidden cases follow from both");
+  const Lab lab = find_lab(read_labs(labs_folder()), *c.number);
+  GradeOptions options{.source_folder = source_folder(), .hint_level = c.all.hints};
+  if (!c.all.secret_file.empty()) options.secret = read_secret(c.all.secret_file, c.submission);
+  options.student = c.student;
   std::vector<std::string> inputs;
   for (const LabFile& file : lab.files) inputs.push_back(c.submission + "/" + file.name);
-  if (!c.secret.empty()) inputs.push_back(c.secret);
+  if (!c.all.secret_file.empty()) inputs.push_back(c.all.secret_file);
   check_outputs({c.json, c.gradescope, c.junit, c.markdown, c.html}, inputs);
   for (const std::string& missing : missing_protection())
     fmt::print(stderr, "lockstep: {}\n", missing);
@@ -76,13 +85,22 @@ void add_grade(CLI::App& program, Command& chosen) {
   auto c = std::make_shared<GradeCommand>();
   CLI::App* app = program.add_subcommand(
       "grade", "grade a submission of a lab: values, bytes, messages, order, memory");
-  app->add_option("lab", c->number, "the number of the lab")->required();
-  app->add_option("--submission", c->submission, "the folder with the student's files")->required();
-  app->add_option("--hints", c->hints,
+  app->add_option("lab", c->number, "the number of the lab");
+  app->add_option("--submission", c->submission, "the folder with the student's files");
+  app->add_option("--all", c->all.class_folder,
+                  "grade a class: CLASS/STUDENT/LAB holds a submission each, LAB being the lab's "
+                  "number or the name of its folder");
+  app->add_option("--csv", c->all.csv, "with --all: write the gradebook to this file");
+  app->add_option("--output", c->all.output,
+                  "with --all: folder for a page of the gradebook and each student's files "
+                  "(default: BOOK, of --csv BOOK.csv); what it holds already is not graded again");
+  app->add_option("--hints", c->all.hints,
                   "how much to hint at failed obligations: 0 (nothing) to 3 (nearly the answer)")
       ->check(CLI::Range(0, 3))
       ->capture_default_str();
-  app->add_option("--secret", c->secret, "file whose text seeds the hidden cases");
+  app->add_option("--secret", c->all.secret_file, "file whose text seeds the hidden cases");
+  app->add_option("--student", c->student,
+                  "with --secret: the hidden cases of this student, as --all has them");
   app->add_option("--json", c->json, "write the grade to this file");
   app->add_option("--gradescope", c->gradescope, "write Gradescope's results.json to this file");
   app->add_option("--junit", c->junit, "write the grade as JUnit XML to this file");

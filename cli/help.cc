@@ -245,7 +245,8 @@ void add_examples(CLI::App& program) {
   add_examples(*program.get_subcommand("fuzz"), {"fuzz --plans 20", "fuzz --minutes 10 --seed 7"});
   add_examples(
       *program.get_subcommand("grade"),
-      {"grade 1 --submission my_lab", "grade 1 --submission my_lab --hints 1 --html grade.html"});
+      {"grade 1 --submission my_lab", "grade 1 --submission my_lab --hints 1 --html grade.html",
+       "grade --all class --csv book.csv --secret secret.txt"});
   add_examples(*program.get_subcommand("hunt"),
                {"hunt", "hunt 1", "hunt 1 --found parallel/rank/norm.h:20 --hints 1"});
   add_examples(*program.get_subcommand("lesson"),

@@ -7,27 +7,29 @@
 
 namespace lockstep {
 
-Progress::Progress(int total_steps)
-    : total_steps_(total_steps), terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(int total) : total_(total), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 Progress::~Progress() {
   if (drawn_) fmt::print(stderr, "\n");
 }
 
-void Progress::show(const StepRecord& record) {
+void Progress::show(int done, std::string_view text) {
   constexpr auto between = std::chrono::milliseconds(100);
   const auto now = Clock::now();
-  const bool last_step = record.step + 1 == total_steps_;
-  if (!terminal_ || (drawn_ && now - last_ < between && !last_step)) return;
+  if (!terminal_ || (drawn_ && now - last_ < between && done != total_)) return;
   last_ = now;
   drawn_ = true;
   constexpr int width = 24;
-  const int done = record.step + 1, filled = width * done / total_steps_;
+  const int filled = width * done / total_;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {}/{}  loss {:.4f}  {:.0f} tokens/s  {:.0f} s left \x1b[K",
-             "", filled, "", width - filled, done, total_steps_, record.loss,
-             record.tokens_per_second, seconds / done * (total_steps_ - done));
+  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {}/{}{}  {:.0f} s left \x1b[K", "", filled, "",
+             width - filled, done, total_, text, seconds / done * (total_ - done));
   std::fflush(stderr);
+}
+
+void Progress::show(const StepRecord& record) {
+  show(record.step + 1,
+       fmt::format("  loss {:.4f}  {:.0f} tokens/s", record.loss, record.tokens_per_second));
 }
 
 }  // namespace lockstep

@@ -31,6 +31,12 @@ std::string on_one_line(std::string text) {
   return text;
 }
 
+std::uint64_t hidden_seed(const GradeOptions& options) {
+  if (options.student.empty()) return checksum(options.secret);
+  // No other secret and name give the same text: a name holds no zero byte.
+  return checksum(options.student + std::string(1, '\0') + options.secret);
+}
+
 Judgement judge(const Lab& lab, const JudgedUnits& units) {
   if (lab.operation.starts_with("answer")) return judge_answers(lab, units);
   const bool is_schedule = lab.operation == "pipeline_schedules" || lab.operation == "zero_bubble";
@@ -93,7 +99,7 @@ Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& o
                                  : options.reference,
                 .mistakes = options.mistakes ? *options.mistakes : own_mistakes,
                 .data_seed = random(),
-                .hidden_seed = checksum(options.secret)});
+                .hidden_seed = hidden_seed(options)});
     }
   }
   for (const Obligation& obligation : lab.obligations) {

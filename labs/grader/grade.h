@@ -16,6 +16,8 @@ struct GradeOptions {
   int hint_level = 0;  // 0 to 3: how much the grade says about failed obligations
   // The seed of the hidden cases. Only the instructor knows it.
   std::string secret = {};
+  // With a name, the hidden cases also follow from it: every student has others, always the same.
+  std::string student = {};
   // The library of our own solution, if it is compiled already: see build_reference().
   std::string reference = {};
   // The library of the submission, if it is compiled already.

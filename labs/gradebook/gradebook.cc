@@ -1,0 +1,143 @@
+#include "labs/gradebook/gradebook.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "labs/gradebook/kept_grades.h"
+#include "labs/grader/messages.h"
+
+namespace lockstep {
+namespace {
+
+// A cell of a CSV file. Quoted if a spreadsheet of any country could take a part of it for a
+// separator.
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",;\t\"") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+// The obligations of these labs, each name once.
+std::vector<std::string> obligations_of(const Gradebook& book) {
+  std::vector<std::string> names;
+  for (const Lab* lab : book.labs)
+    for (const Obligation& each : lab->obligations)
+      if (std::ranges::count(names, each.name) == 0) names.push_back(each.name);
+  return names;
+}
+
+void read_points(BookRow& row, const std::string& path) {
+  const auto grade = read_json(path, std::int64_t{64} << 20);
+  for (std::size_t i = 0; i < row.earned.size(); ++i)
+    row.earned[i] = grade.at("obligations").at(i).at("score").get<int>();
+}
+
+}  // namespace
+
+std::string PointsRange::text() const {
+  return least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
+}
+
+int BookRow::points() const { return std::accumulate(earned.begin(), earned.end(), 0); }
+
+Gradebook read_gradebook(const ClassFolder& all, const std::string& output) {
+  Gradebook book{.labs = all.labs, .students = all.students, .rows = {}, .refused = all.refused};
+  for (const std::string& student : all.students)
+    for (const Lab* lab : all.labs) {
+      BookRow& row = book.rows.emplace_back();
+      row = {.student = student,
+             .lab = lab,
+             .status = status_missing,
+             .has_page = false,
+             .earned = std::vector<int>(lab->obligations.size())};
+      const bool is_handed_in = std::ranges::any_of(all.handed_in, [&](const HandedIn& each) {
+        return each.student == student && each.lab == lab;
+      });
+      if (!is_handed_in) continue;
+      const std::string place = place_of(student, *lab);
+      row.status = kept_status(output, place);
+      row.has_page = row.status != status_failed;
+      if (row.has_page) read_points(row, grade_folder(output, place) + "/grade.json");
+    }
+  return book;
+}
+
+std::string csv_of(const Gradebook& book) {
+  const std::vector<std::string> names = obligations_of(book);
+  std::string text = "student,lab,points,out_of,status";
+  for (const std::string& name : names) text += "," + csv_cell(name);
+  text += "\r\n";
+  for (const BookRow& row : book.rows) {
+    text += fmt::format("{},{},{},{},{}", csv_cell(row.student), row.lab->number, row.points(),
+                        row.lab->points(), row.status);
+    for (const std::string& name : names) {
+      const auto found = std::ranges::find(row.lab->obligations, name, &Obligation::name);
+      text += ",";
+      if (found != row.lab->obligations.end())
+        text += std::to_string(
+            row.earned[static_cast<std::size_t>(found - row.lab->obligations.begin())]);
+    }
+    text += "\r\n";
+  }
+  return text;
+}
+
+LabSummary summary_of(const Gradebook& book, const Lab& lab) {
+  const int all = lab.points();
+  LabSummary summary;
+  summary.ranges.push_back({.least = all, .most = all});
+  constexpr int fifths = 5;
+  for (int fifth = fifths; fifth > 0; --fifth)
+    summary.ranges.push_back({.least = std::max(1, all * (fifth - 1) / fifths),
+                              .most = fifth == fifths ? all - 1 : all * fifth / fifths - 1});
+  summary.ranges.push_back({});
+  std::vector<int> points, missed(lab.obligations.size());
+  for (const BookRow& row : book.rows) {
+    if (row.lab != &lab || row.status == status_missing || row.status == status_failed) continue;
+    points.push_back(row.points());
+    ++std::ranges::find_if(summary.ranges, [&](const PointsRange& range) {
+        return row.points() >= range.least;
+      })->count;
+    for (std::size_t i = 0; i < missed.size(); ++i)
+      missed[i] += row.earned[i] < lab.obligations[i].points ? 1 : 0;
+  }
+  std::ranges::sort(points);
+  summary.handed_in = static_cast<int>(points.size());
+  if (!points.empty()) {
+    summary.mean = std::accumulate(points.begin(), points.end(), 0.0) / summary.handed_in;
+    summary.median = (points[(points.size() - 1) / 2] + points[points.size() / 2]) / 2.0;
+  }
+  for (std::size_t i = 0; i < missed.size(); ++i)
+    if (missed[i] > 0) summary.missed.emplace_back(lab.obligations[i].name, missed[i]);
+  std::ranges::stable_sort(summary.missed, std::ranges::greater{},
+                           &std::pair<std::string, int>::second);
+  return summary;
+}
+
+std::string summary_of(const Gradebook& book) {
+  std::string text;
+  for (const Lab* lab : book.labs) {
+    const LabSummary summary = summary_of(book, *lab);
+    text +=
+        fmt::format("lab {}, {}: {} of {} handed in, median {:g}, mean {:.1f} of {}\n", lab->number,
+                    lab->title, summary.handed_in, counted(std::ssize(book.students), "student"),
+                    summary.median, summary.mean, lab->points());
+    for (const PointsRange& range : summary.ranges)
+      text += fmt::format("  {:>10}  {:>4}  {:#<{}}\n", range.text(), range.count, "",
+                          summary.handed_in > 0 ? 40 * range.count / summary.handed_in : 0);
+    std::string missed;
+    for (const auto& [name, count] : summary.missed)
+      missed += fmt::format("{}{} by {}", missed.empty() ? "" : ", ", name, count);
+    text += fmt::format("  missed: {}\n", missed.empty() ? "nothing" : missed);
+  }
+  return text;
+}
+
+}  // namespace lockstep
