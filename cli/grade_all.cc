@@ -55,7 +55,9 @@ std::string read_secret(const std::string& file, const std::string& submissions)
 
 int grade_all(const GradeAllOptions& o) {
   const std::vector<Lab> labs = read_labs(labs_folder());
-  const ClassFolder all = read_class(o.class_folder, labs);
+  std::optional<Course> course;
+  if (!o.course.empty()) course = read_course(o.course, labs);
+  const ClassFolder all = read_class(o.class_folder, labs, course);
   std::optional<Progress> progress;
   ClassOptions options{.source_folder = source_folder(),
                        .output = output_of(o),
@@ -66,7 +68,7 @@ int grade_all(const GradeAllOptions& o) {
                          progress->show(done);
                        }};
   if (!o.secret_file.empty()) options.secret = read_secret(o.secret_file, o.class_folder);
-  check_outputs({o.csv}, {o.secret_file});
+  check_outputs({o.csv}, {o.secret_file, o.course});
   for (const std::string& missing : missing_protection())
     fmt::print(stderr, "lockstep: {}\n", missing);
 
@@ -77,7 +79,7 @@ int grade_all(const GradeAllOptions& o) {
                 fmt::format("{} of {} submissions are graded, and kept",
                             grading.graded + grading.kept, all.handed_in.size()),
                 {.hint = "the same command grades the rest"});
-  const Gradebook book = read_gradebook(all, options.output);
+  const Gradebook book = read_gradebook(all, course, options.output);
   write_file(o.csv, csv_of(book));
   write_file(options.output + "/index.html", page_of(book));
   fmt::print("{}{}: {} graded, {} kept; {}/index.html\n", summary_of(book), printable(o.csv),

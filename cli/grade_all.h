@@ -7,6 +7,7 @@ namespace lockstep {
 
 struct GradeAllOptions {
   std::string class_folder, csv;
+  std::string course;  // its course.json; empty: no rules
   std::string output;  // empty: named like the CSV file
   int hints = 0;
   std::string secret_file;

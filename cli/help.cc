@@ -103,6 +103,8 @@ void add_lab_examples(CLI::App& lab) {
                {"lab export 1 my_lab", "lab export --course course"});
   add_examples(*lab.get_subcommand("apply"), {"lab apply 8 copy --submission my_lab"});
   add_examples(*lab.get_subcommand("check"), {"lab check 1", "lab check"});
+  add_examples(*lab.get_subcommand("similar"),
+               {"lab similar class", "lab similar class --html similar.html"});
 }
 
 }  // namespace

@@ -9,7 +9,10 @@
 #include "cli/command.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
+#include "collectives/base/file.h"
 #include "collectives/base/printable.h"
+#include "labs/gradebook/similar.h"
+#include "labs/grader/autograder.h"
 #include "labs/grader/check.h"
 #include "labs/grader/copy.h"
 #include "labs/grader/export.h"
@@ -36,6 +39,9 @@ int write(const ExportCommand& c) {
   if (!c.course.empty()) {
     require(!c.number, "a lab with --course", "--course writes all labs");
     export_course(labs, labs_folder(), source_folder(), c.course);
+    write_file(c.course + "/course.json", course_template(labs));
+    write_autograder(labs_folder(), source_folder(), c.course + "/autograder.zip");
+    write_file(c.course + "/.gitignore", "/autograder.zip\n");
     fmt::print("{}: {} labs; read its README.md\n", c.course, labs.size());
     return 0;
   }
@@ -89,6 +95,31 @@ int check(const CheckCommand& c) {
   return is_right ? 0 : 1;
 }
 
+struct SimilarCommand {
+  std::string folder, course, html;
+};
+
+int similar(const SimilarCommand& c) {
+  constexpr std::size_t most_pairs = 50;
+  const std::vector<Lab> labs = read_labs(labs_folder());
+  std::optional<Course> course;
+  if (!c.course.empty()) course = read_course(c.course, labs);
+  const ClassFolder all = read_class(c.folder, labs, course);
+  check_outputs({c.html}, {c.course});
+  std::vector<std::pair<const Lab*, SimilarSources>> found;
+  for (const Lab* lab : all.labs) {
+    // The answers of a form are words, which are the same when they are right.
+    if (lab->is_form()) continue;
+    found.emplace_back(lab, similar_sources(all, *lab, source_folder(), most_pairs));
+    fmt::print("{}", table_of(*lab, found.back().second));
+    for (const std::string& each : found.back().second.unreadable)
+      fmt::print(stderr, "lockstep: {}\n", each);
+  }
+  for (const std::string& each : all.refused) fmt::print(stderr, "lockstep: {}\n", each);
+  if (!c.html.empty()) write_file(c.html, page_of(found));
+  return all.refused.empty() ? 0 : 2;
+}
+
 }  // namespace
 
 void add_lab(CLI::App& program, Command& chosen) {
@@ -121,6 +152,15 @@ void add_lab(CLI::App& program, Command& chosen) {
   checked->add_option("labs", k->numbers, "their numbers (default: all)");
   checked->add_option("--share", k->share, "grade only every N-th mutant (default: all)");
   checked->callback([&chosen, k] { chosen = [k] { return check(*k); }; });
+
+  auto m = std::make_shared<SimilarCommand>();
+  CLI::App* alike = app->add_subcommand(
+      "similar",
+      "submissions of a class that resemble one another or our solution, for a person to judge");
+  alike->add_option("class", m->folder, "the folder of the class, as of grade --all")->required();
+  alike->add_option("--course", m->course, "the rules of the course, as of grade --all");
+  alike->add_option("--html", m->html, "write a page with the lines side by side to this file");
+  alike->callback([&chosen, m] { chosen = [m] { return similar(*m); }; });
 }
 
 }  // namespace lockstep

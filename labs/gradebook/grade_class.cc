@@ -91,7 +91,7 @@ class ClassGrader {
 
   ClassGrading run() {
     for (const HandedIn& each : all_.handed_in) {
-      Waiting waiting{.submission = &each, .place = place_of(each.student, *each.lab), .key = {}};
+      Waiting waiting{.submission = &each, .place = place_of(each), .key = {}};
       waiting.key = key_of(each);
       if (is_kept(options_.output, waiting.place, waiting.key))
         ++result_.kept;

@@ -33,10 +33,26 @@ std::vector<std::string> obligations_of(const Gradebook& book) {
   return names;
 }
 
-void read_points(BookRow& row, const std::string& path) {
-  const auto grade = read_json(path, std::int64_t{64} << 20);
+// The grade of a submission.
+BookRow row_of(const HandedIn& submission, const std::optional<Course>& course,
+               const std::string& output) {
+  BookRow row{.student = submission.student,
+              .lab = submission.lab,
+              .status = kept_status(output, place_of(submission)),
+              .place = {},
+              .earned = std::vector<int>(submission.lab->obligations.size()),
+              .time = submission.time};
+  if (row.status == status_failed) return row;
+  row.place = place_of(submission);
+  const auto grade =
+      read_json(grade_folder(output, row.place) + "/grade.json", std::int64_t{64} << 20);
   for (std::size_t i = 0; i < row.earned.size(); ++i)
     row.earned[i] = grade.at("obligations").at(i).at("score").get<int>();
+  row.points = row.before_penalty();
+  if (!course) return row;
+  row.days_late = course->days_late(*submission.lab, time_of(submission.time).value());
+  row.points = course->after_penalty(row.points, row.days_late);
+  return row;
 }
 
 }  // namespace
@@ -45,26 +61,32 @@ std::string PointsRange::text() const {
   return least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
 }
 
-int BookRow::points() const { return std::accumulate(earned.begin(), earned.end(), 0); }
+int BookRow::before_penalty() const { return std::accumulate(earned.begin(), earned.end(), 0); }
 
-Gradebook read_gradebook(const ClassFolder& all, const std::string& output) {
-  Gradebook book{.labs = all.labs, .students = all.students, .rows = {}, .refused = all.refused};
+Gradebook read_gradebook(const ClassFolder& all, const std::optional<Course>& course,
+                         const std::string& output) {
+  Gradebook book{.labs = all.labs,
+                 .students = all.students,
+                 .rows = {},
+                 .refused = all.refused,
+                 .has_course = course.has_value()};
   for (const std::string& student : all.students)
     for (const Lab* lab : all.labs) {
-      BookRow& row = book.rows.emplace_back();
-      row = {.student = student,
-             .lab = lab,
-             .status = status_missing,
-             .has_page = false,
-             .earned = std::vector<int>(lab->obligations.size())};
-      const bool is_handed_in = std::ranges::any_of(all.handed_in, [&](const HandedIn& each) {
-        return each.student == student && each.lab == lab;
-      });
-      if (!is_handed_in) continue;
-      const std::string place = place_of(student, *lab);
-      row.status = kept_status(output, place);
-      row.has_page = row.status != status_failed;
-      if (row.has_page) read_points(row, grade_folder(output, place) + "/grade.json");
+      BookRow counts{.student = student,
+                     .lab = lab,
+                     .status = status_missing,
+                     .place = {},
+                     .earned = std::vector<int>(lab->obligations.size()),
+                     .time = {}};
+      // Earlier ones come first.
+      for (const HandedIn& each : all.handed_in) {
+        if (each.student != student || each.lab != lab) continue;
+        BookRow row = row_of(each, course, output);
+        const bool is_better = counts.status == status_missing || !course || !course->counts_best ||
+                               row.points > counts.points;
+        if (is_better) counts = std::move(row);
+      }
+      book.rows.push_back(std::move(counts));
     }
   return book;
 }
@@ -73,9 +95,9 @@ std::string csv_of(const Gradebook& book) {
   const std::vector<std::string> names = obligations_of(book);
   std::string text = "student,lab,points,out_of,status";
   for (const std::string& name : names) text += "," + csv_cell(name);
-  text += "\r\n";
+  text += book.has_course ? ",handed_in,days_late,before_penalty\r\n" : "\r\n";
   for (const BookRow& row : book.rows) {
-    text += fmt::format("{},{},{},{},{}", csv_cell(row.student), row.lab->number, row.points(),
+    text += fmt::format("{},{},{},{},{}", csv_cell(row.student), row.lab->number, row.points,
                         row.lab->points(), row.status);
     for (const std::string& name : names) {
       const auto found = std::ranges::find(row.lab->obligations, name, &Obligation::name);
@@ -84,6 +106,8 @@ std::string csv_of(const Gradebook& book) {
         text += std::to_string(
             row.earned[static_cast<std::size_t>(found - row.lab->obligations.begin())]);
     }
+    if (book.has_course)
+      text += fmt::format(",{},{},{}", row.time, row.days_late, row.before_penalty());
     text += "\r\n";
   }
   return text;
@@ -101,9 +125,9 @@ LabSummary summary_of(const Gradebook& book, const Lab& lab) {
   std::vector<int> points, missed(lab.obligations.size());
   for (const BookRow& row : book.rows) {
     if (row.lab != &lab || row.status == status_missing || row.status == status_failed) continue;
-    points.push_back(row.points());
+    points.push_back(row.points);
     ++std::ranges::find_if(summary.ranges, [&](const PointsRange& range) {
-        return row.points() >= range.least;
+        return row.points >= range.least;
       })->count;
     for (std::size_t i = 0; i < missed.size(); ++i)
       missed[i] += row.earned[i] < lab.obligations[i].points ? 1 : 0;

@@ -2,22 +2,29 @@
 // a summary of each lab.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "labs/gradebook/class_folder.h"
 
 namespace lockstep {
 
-// A student's grade of a lab that somebody has handed in.
+// A student's grade of a lab.
 struct BookRow {
   std::string student;
   const Lab* lab = nullptr;
-  std::string status;  // see kept_grades.h
-  bool has_page = false;
+  std::string status;       // see kept_grades.h
+  std::string place;        // of the submission that counts, below students/; empty: it has no page
   std::vector<int> earned;  // by obligation of the lab
+  int points = 0;           // their sum, without what the course takes for being late
+  // With a course only.
+  std::string time;
+  std::int64_t days_late = 0;
 
-  int points() const;
+  int before_penalty() const;
 };
 
 struct Gradebook {
@@ -25,13 +32,16 @@ struct Gradebook {
   std::vector<std::string> students;
   std::vector<BookRow> rows;  // by student, then lab
   std::vector<std::string> refused;
+  bool has_course = false;
 };
 
-// `output`: that of grade_class().
-Gradebook read_gradebook(const ClassFolder& all, const std::string& output);
+// `output`: that of grade_class(). Of several submissions of a lab, the course says which counts: the
+// last one, or the one with most points after its penalty, and the earliest of these.
+Gradebook read_gradebook(const ClassFolder& all, const std::optional<Course>& course,
+                         const std::string& output);
 
 // Columns: student, lab, points, out_of, status, and each obligation of these labs; those that a lab
-// does not have are empty. RFC 4180.
+// does not have are empty. With a course, at the end: handed_in, days_late, before_penalty. RFC 4180.
 std::string csv_of(const Gradebook& book);
 // Of each lab: how many have which points, and which obligations most submissions miss.
 std::string summary_of(const Gradebook& book);

@@ -62,12 +62,14 @@ std::string page_of_lab(const Gradebook& book, const Lab& lab) {
 }
 
 std::string cell_of(const BookRow& row) {
-  std::string points = std::to_string(row.points());
-  if (row.has_page)
-    points = fmt::format("<a href=\"students/{}/grade.html\">{}</a>",
-                         link_to(place_of(row.student, *row.lab)), points);
+  std::string points = std::to_string(row.points);
+  if (!row.place.empty())
+    points = fmt::format("<a href=\"students/{}/grade.html\">{}</a>", link_to(row.place), points);
   if (row.status != status_graded)
     points += fmt::format("<small class=\"status\">{}</small>", row.status);
+  if (row.days_late > 0)
+    points += fmt::format("<small class=\"status\">{} late, of {}</small>",
+                          counted(row.days_late, "day"), row.before_penalty());
   return fmt::format("<td class=\"number\">{}</td>", points);
 }
 

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "collectives/base/file.h"
-#include "labs/gradebook/class_folder.h"
 #include "labs/grader/formats.h"
 
 namespace lockstep {
@@ -23,7 +22,7 @@ constexpr std::pair<const char*, std::string (*)(const Grade&)> outputs[] = {
     {"grade.html", html_of}};
 
 std::string record_path(const std::string& output, const std::string& place) {
-  return output + "/records/" + place;
+  return output + "/records/" + place + ".txt";
 }
 
 // A checksum of the files of a grade; empty if one is missing.
@@ -61,8 +60,9 @@ Key& Key::add(const std::string& text) {
 }
 std::string Key::text() const { return fmt::format("{:016x}", sum_.value()); }
 
-std::string place_of(const std::string& student, const Lab& lab) {
-  return student + "/" + folder_name(lab);
+std::string place_of(const HandedIn& submission) {
+  const std::string place = submission.student + "/" + folder_name(*submission.lab);
+  return submission.time.empty() ? place : place + "/" + submission.time;
 }
 std::string grade_folder(const std::string& output, const std::string& place) {
   return output + "/students/" + place;

@@ -2,10 +2,10 @@
 // follows, and its files are as they were written.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "collectives/base/checksum.h"
+#include "labs/gradebook/class_folder.h"
 #include "labs/grader/grade.h"
 
 namespace lockstep {
@@ -20,8 +20,9 @@ class Key {
   Checksum sum_;
 };
 
-// Where a submission's grade lies below the output, in links and paths: STUDENT/LAB.
-std::string place_of(const std::string& student, const Lab& lab);
+// Where a submission's grade lies below the output, in links and paths: STUDENT/LAB, or
+// STUDENT/LAB/TIME.
+std::string place_of(const HandedIn& submission);
 // The folder of a submission's grade.
 std::string grade_folder(const std::string& output, const std::string& place);
 

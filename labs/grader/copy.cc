@@ -19,11 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // Files of a build, files of git, and files that reveal solutions and bugs.
-bool is_left_out(const fs::path& path) {
+bool is_left_out(const fs::path& path, bool with_labs) {
   static constexpr std::array names = {"build",        "out",       ".git",    "__pycache__",
                                        "hunts.json",   "lab.json",  ".ccache", "instructor.md",
                                        "real_bugs.py", "mutants.py"};
-  return std::ranges::find(names, path.filename().string()) != names.end();
+  const std::string name = path.filename();
+  return std::ranges::find(names, name) != names.end() && !(with_labs && name == "lab.json");
 }
 
 struct Code {
@@ -48,12 +49,12 @@ Code code_of(const std::string& submission, const std::string& name) {
 
 }  // namespace
 
-void copy_sources(const std::string& source_folder, const std::string& folder) {
+void copy_sources(const std::string& source_folder, const std::string& folder, bool with_labs) {
   make_empty_folder(folder);
   const fs::path root = fs::canonical(source_folder), copy = fs::canonical(folder);
   std::error_code error;
   for (auto entry = fs::recursive_directory_iterator(root); entry != fs::end(entry); ++entry) {
-    if (is_left_out(entry->path()) || entry->path() == copy) {
+    if (is_left_out(entry->path(), with_labs) || entry->path() == copy) {
       entry.disable_recursion_pending();
       continue;
     }

@@ -103,6 +103,24 @@ std::string gradescope_of(const Grade& grade) {
   return json_text(json);
 }
 
+std::string classroom_of(const Grade& grade) {
+  const bool is_right = grade.earned() == grade.points();
+  ordered_json json = {{"version", 1},
+                       {"status", is_right ? "pass" : "fail"},
+                       {"max_score", grade.points()},
+                       {"tests", ordered_json::array()}};
+  for (const EarnedPoints& each : grade.obligations)
+    json["tests"].push_back({{"name", each.obligation},
+                             {"status", each.wrong.empty() ? "pass" : "fail"},
+                             {"score", each.earned},
+                             {"message", said_of(each)},
+                             {"test_code", ""},
+                             {"filename", ""},
+                             {"line_no", 0},
+                             {"duration", 0}});
+  return json_text(json);
+}
+
 std::string junit_of(const Grade& grade) {
   const auto failures = std::ranges::count_if(
       grade.obligations, [](const EarnedPoints& each) { return !each.wrong.empty(); });

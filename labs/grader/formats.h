@@ -12,6 +12,9 @@ std::string text_of(const Grade& grade);
 std::string json_of(const Grade& grade);
 // results.json of Gradescope's autograder.
 std::string gradescope_of(const Grade& grade);
+// The result of GitHub Classroom's graders, version 1, which the reporter of classroom-resources reads
+// as base64.
+std::string classroom_of(const Grade& grade);
 std::string junit_of(const Grade& grade);
 std::string markdown_of(const Grade& grade);
 // One page: the obligations, and the submission's trace next to our solution's.

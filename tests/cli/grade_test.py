@@ -240,7 +240,7 @@ class Grading(unittest.TestCase):
 
     def test_formats(self):
         folder = self.submission("loud", LOUD)
-        words = [word for name in ("gradescope", "junit", "markdown", "html") for word in (f"--{name}", folder / name)]
+        words = [word for name in ("gradescope", "classroom", "junit", "markdown", "html") for word in (f"--{name}", folder / name)]
         grade, said = self.grade(folder, *words, "--hints", 1)
         message = grade["obligations"][0]["message"]
         self.assertTrue(message.endswith('rank 0 failed: ?[2J?<script>&|" values 25 of 25 ok'), message)
@@ -253,6 +253,14 @@ class Grading(unittest.TestCase):
         self.assertEqual(sum(test["max_score"] for test in scope["tests"]), 100)
         self.assertEqual([test["status"] == "passed" for test in scope["tests"]], [each["met"] for each in grade["obligations"]])
         self.assertIn(message, scope["tests"][0]["output"])
+
+        room = json.loads((folder / "classroom").read_text())
+        self.assertEqual((room["version"], room["status"], room["max_score"]), (1, "fail", 100))
+        keys = {"name", "status", "score", "message", "test_code", "filename", "line_no", "duration"}
+        for test, each in zip(room["tests"], grade["obligations"], strict=True):
+            self.assertEqual(set(test), keys)
+            self.assertEqual((test["name"], test["score"], test["status"]), (each["name"], each["score"], "pass" if each["met"] else "fail"))
+        self.assertIn(message, room["tests"][0]["message"])
 
         suite = xml.etree.ElementTree.parse(folder / "junit").getroot()
         self.assertEqual((suite.tag, suite.get("tests"), len(suite)), ("testsuite", "7", 7))

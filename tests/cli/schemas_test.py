@@ -93,6 +93,7 @@ COMMANDS = (
     ("history", "trend", *(f"night_{night:02}.json" for night in range(12)), "--json", "trend.json", 3),
     ("fuzz", "--plans", "3", "--seed", "31", "--ranks", "2", "--no-shrink", "--fault", "rank=0,op=1,kind=nan", 1),
     ("lab", "export", "1", "my_lab"),
+    ("lab", "export", "--course", "course"),
     ("grade", "1", "--submission", "my_lab", "--hints", "1", "--json", "grade.json", 1),
     ("lesson", "08_small", "--answers", "answers.json", "--progress", "progress.json"),
     ("lesson", "2", "--tables"),
