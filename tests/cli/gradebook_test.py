@@ -289,7 +289,7 @@ class Gradebook(unittest.TestCase):
                 ((1, *everything), "a lab with --all"), ((*everything, "--submission", "x"), "--submission with --all"),
                 ((*everything, "--json", "x"), "--json with --all"), ((*everything, "--html", "x"), "--html with --all"),
                 ((*everything, "--student", "x"), "--student with --all"), (("--all", "class"), "--all without --csv"),
-                (("--all", "class", "--csv", "book"), "has no ending"), (("--all", "nowhere", "--csv", "book.csv"), "cannot read nowhere"),
+                (("--all", "class", "--csv", "book"), "has no ending"), (("--all", "nowhere", "--csv", "book.csv"), "nowhere: No such file"),
                 (("--all", "empty", "--csv", "book.csv"), "empty holds no submissions"),
                 (("--all", "class", "--csv", "class/book.csv"), "lies in the class's folder"),
                 ((*everything, "--output", "class/out"), "lies in the class's folder"), ((*everything, "--output", "."), "the class's folder lies in"),
