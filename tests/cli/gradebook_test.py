@@ -136,7 +136,7 @@ class Gradebook(unittest.TestCase):
         # Again elsewhere, on one core and interrupted twice: the same bytes, and nothing is graded twice.
         self.interrupt(signal.SIGINT, 130)
         self.interrupt(signal.SIGKILL, -signal.SIGKILL)
-        kept = len(list((self.path / "two/records").rglob(FOLDER)))
+        kept = len(list((self.path / "two/records").rglob("*.txt")))
         self.assertTrue(0 < kept < STUDENTS - 1, kept)
         self.assertFalse((self.path / "two.csv").exists())
         said = self.grade("two")
@@ -197,10 +197,10 @@ class Gradebook(unittest.TestCase):
 
     def interrupt(self, sent, status):
         """Grades until there are two more grades, then sends a signal."""
-        before = len(list((self.path / "two/records").rglob(FOLDER)))
+        before = len(list((self.path / "two/records").rglob("*.txt")))
         process = subprocess.Popen(["taskset", "-c", str(min(os.sched_getaffinity(0))), PROGRAM, "grade", "--all", "class", "--csv", "two.csv",
                                     "--secret", "secret.txt"], cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        while process.poll() is None and len(list((self.path / "two/records").rglob(FOLDER))) < before + 2:
+        while process.poll() is None and len(list((self.path / "two/records").rglob("*.txt"))) < before + 2:
             time.sleep(0.02)
         process.send_signal(sent)
         said, _ = process.communicate(timeout=60)
@@ -216,7 +216,7 @@ class Gradebook(unittest.TestCase):
             "a submission": lambda: self.submit("ann", "!\n"),
             "a grade": lambda: (self.path / "book/students/bob" / FOLDER / "grade.json").write_text("{}"),
             "a lost page": (self.path / "book/students/bob" / FOLDER / "grade.html").unlink,
-            "a lost record": (self.path / "book/records/ann" / FOLDER).unlink,
+            "a lost record": (self.path / "book/records/ann" / f"{FOLDER}.txt").unlink,
             "a file that cannot be read": lambda: (self.path / "class/ann/1" / FILE).rename(self.path / "elsewhere"),
         }
         for name, change in changes.items():
