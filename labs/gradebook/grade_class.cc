@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -68,9 +70,12 @@ class LockedFolder {
     fs::create_directories(path + "/records");
     folder_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     require(folder_ >= 0, "cannot read " + printable(path));
-    while (flock(folder_, LOCK_EX) != 0)
-      require(errno == EINTR && is_stopped == 0, "another run grades into " + printable(path),
-              "wait until it has ended");
+    if (flock(folder_, LOCK_EX | LOCK_NB) == 0) return;
+    fmt::print(stderr, "lockstep: waiting for another run that grades into {}\n", printable(path));
+    if (flock(folder_, LOCK_EX) == 0) return;
+    require(errno == EINTR, "cannot lock " + printable(path), std::strerror(errno));
+    throw Error(ErrorKind::interrupted, "nothing is graded",
+                {.hint = "the same command grades the class"});
   }
   ~LockedFolder() { close(folder_); }
   LockedFolder(const LockedFolder&) = delete;
