@@ -149,13 +149,17 @@ std::string summary_of(const Gradebook& book) {
   std::string text;
   for (const Lab* lab : book.labs) {
     const LabSummary summary = summary_of(book, *lab);
+    if (summary.handed_in == 0) {
+      text += fmt::format("lab {}, {}: nobody has handed it in\n", lab->number, lab->title);
+      continue;
+    }
     text +=
         fmt::format("lab {}, {}: {} of {} handed in, median {:g}, mean {:.1f} of {}\n", lab->number,
                     lab->title, summary.handed_in, counted(std::ssize(book.students), "student"),
                     summary.median, summary.mean, lab->points());
     for (const PointsRange& range : summary.ranges)
       text += fmt::format("  {:>10}  {:>4}  {:#<{}}\n", range.text(), range.count, "",
-                          summary.handed_in > 0 ? 40 * range.count / summary.handed_in : 0);
+                          40 * range.count / summary.handed_in);
     std::string missed;
     for (const auto& [name, count] : summary.missed)
       missed += fmt::format("{}{} by {}", missed.empty() ? "" : ", ", name, count);

@@ -42,6 +42,10 @@ std::string link_to(const std::string& path) {
 
 std::string page_of_lab(const Gradebook& book, const Lab& lab) {
   const LabSummary summary = summary_of(book, lab);
+  if (summary.handed_in == 0)
+    return fmt::format(
+        "<section>\n<h2>Lab {}: {}</h2>\n<p>Nobody has handed it in.</p>\n</section>\n", lab.number,
+        html_text(lab.title));
   std::string html = fmt::format(
       "<section>\n<h2>Lab {}: {}</h2>\n<p>{} of {} handed in. Median {:g}, mean {:.1f} of {} "
       "points.</p>\n<table>\n<tr><th class=\"number\">points</th><th "
@@ -52,8 +56,7 @@ std::string page_of_lab(const Gradebook& book, const Lab& lab) {
     html += fmt::format(
         "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td><span class=\"bar\" "
         "style=\"width: {:.1f}%\"></span></td></tr>\n",
-        range.text(), range.count,
-        summary.handed_in > 0 ? 100.0 * range.count / summary.handed_in : 0.0);
+        range.text(), range.count, 100.0 * range.count / summary.handed_in);
   html += "</table>\n<p>Missed: ";
   for (std::size_t i = 0; i < summary.missed.size(); ++i)
     html += fmt::format("{}{} by {}", i == 0 ? "" : ", ", html_text(summary.missed[i].first),

@@ -81,6 +81,8 @@ class Course(unittest.TestCase):
         self.assertEqual(rows["two days late"]["points"], "53")
         rows, _ = self.rows({**RULES, "counts": "last", "late": {"percent_a_day": 15, "most_days": 2}})
         self.assertEqual([rows["twice"][column] for column in ("points", "handed_in")], ["70", "20261007T210000Z"])
+        rows, said = self.rows({**RULES, "labs": [{"lab": 1}, {"lab": 15}]})
+        self.assertIn("lab 1, Ring reduce-scatter: nobody has handed it in\n", said)
         rows, _ = self.rows({**RULES, "labs": [{"lab": 15}]})
         self.assertEqual({name: row["points"] for name, row in rows.items() if row["days_late"] != "0"}, {})
         self.assertEqual(rows["too late"]["points"], "100")
