@@ -301,7 +301,7 @@ MUTANTS = [
     ("models/packing.cc", "least_exponent = -2", "least_exponent = -1"),
     ("models/packing.h", "if (shift > 2) bits |=", "if (shift > 4) bits |="),
     ("models/gpt/activation_bytes.cc", "lora.dropout > 0 ? rows_ * columns : 0", "rows_ * columns"),
-    ("parallel/sharded/sharded_terms.cc", "const Count element = element_bytes(units.dtype);", "const Count element = element_bytes(plan.options.dtype);"),
+    ("parallel/sharded/sharded_terms.cc", "const Count element = element_bytes(units.dtype),", "const Count element = element_bytes(plan.options.dtype),"),
     ("models/lora_config.cc", "std::sqrt(static_cast<double>(rank))", "rank"),
     ("models/lora_config.cc", "if (layer.ends_with(below)) return false;", "if (layer.ends_with(below)) return adapts(below);"),
     ("models/layers/linear.cc", "passes_gradient_ = adapters->config().trains_below(name);", "passes_gradient_ = !name.starts_with(\"h.0.\");"),

@@ -22,8 +22,7 @@ void write_autograder(const std::string& labs_folder, const std::string& source_
   copy_sources(source_folder, work.path() + "/lockstep", true);
   std::vector<std::string> words = {"python3", "-m", "zipfile", "-c", path};
   for (const char* name : {"setup.sh", "run_autograder", "Dockerfile"})
-    words.push_back(
-        std::filesystem::canonical(labs_folder + "/gradescope/" + name).string());
+    words.push_back(std::filesystem::canonical(labs_folder + "/gradescope/" + name).string());
   words.push_back(work.path() + "/lockstep");
   const pid_t child = start_program(words);
   int status = 1;
