@@ -78,7 +78,7 @@ class Results:
         """A name for each trace: its technique, and the options in which they differ; the file's where it records neither."""
         files = [trace.path.stem.removesuffix(".trace") for trace in self.traces]
         configs = [trace.config for trace in self.traces]
-        if not all(configs):
+        if not configs or not all(configs):
             return files
         differ = [key for key in configs[0] if key in OF_A_TRACE and len({str(config.get(key)) for config in configs}) > 1]
         names = [", ".join([config["technique"], *(f"{key.replace('_', ' ')} {_said(config[key])}" for key in differ if key in config)])
