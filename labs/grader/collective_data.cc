@@ -32,6 +32,17 @@ CollectiveData::CollectiveData(const Collective& collective, const CollectiveCas
     Values& input = inputs_.emplace_back(static_cast<std::size_t>(of.count));
     for (std::int64_t& each : input) each = value(random);
   }
+  if (of.op == ReduceOp::sum) return;
+  // At each place another rank has the largest value. By chance a rank could have the largest of a
+  // whole chunk, which would then also be the max over others, and its words would change.
+  for (Count i = 0; i < of.count; ++i) {
+    const auto place = static_cast<std::size_t>(i);
+    Values at_place;
+    for (const Values& input : inputs_) at_place.push_back(input[place]);
+    std::ranges::sort(at_place);
+    for (std::size_t order = 0; order < inputs_.size(); ++order)
+      inputs_[(place + order) % inputs_.size()][place] = at_place[order];
+  }
 }
 
 std::string CollectiveData::text() const {

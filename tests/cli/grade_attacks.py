@@ -136,6 +136,28 @@ LOUD = code(r"""
     return;
   }
 """)
+# Gathers the data where they are not added, and fails if a rank has the largest (or least) value nowhere in a chunk.
+CHECKS_DATA = code(r"""
+  const bool is_max = op == ReduceOp::max;
+  const int p = op == ReduceOp::sum || data.count == 0 ? 0 : comm.size();
+  const Memory memory = comm.scratch(data, p * data.count);
+  const Slice all = memory.slice(p * data.count, data.dtype);
+  const auto of = [&](int rank) { return all.part((rank + p) % p * data.count, data.count); };
+  const auto value = [&](int rank, Count i) { return reinterpret_cast<const std::int64_t*>(of(rank).data)[i]; };
+  if (p > 0) comm.copy(of(ring.rank), data);
+  for (int step = 0; step < p - 1; ++step) comm.send_recv(of(ring.rank - step), ring.right(), of(ring.rank - step - 1), ring.left());
+  for (int rank = 0; rank < p; ++rank)
+    for (int chunk = 0; chunk < p; ++chunk) {
+      bool is_first = false;
+      for (Count i = chunk * (data.count / p); i < (chunk + 1) * (data.count / p); ++i) {
+        bool is_here = true;
+        for (int other = 0; other < p; ++other)
+          is_here = is_here && (other == rank || (is_max ? value(other, i) < value(rank, i) : value(other, i) > value(rank, i)));
+        is_first = is_first || is_here;
+      }
+      if (!is_first) throw Error(ErrorKind::wrong_result, "a chunk tells nothing of a rank");
+    }
+""")
 # Only odd ranks fail, each at another time; all others wait for them.
 RACING = code('if (ring.rank % 2 == 1) throw Error(ErrorKind::bad_input, "this rank has had enough");')
 # Wrong for 7 ranks, except in the case that everybody knows.

@@ -18,7 +18,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from grade_attacks import ATTACKS, GREEDY, LOUD, OUR_SOLUTIONS, RACING, READ, SOLUTION, WRONG_FOR_SEVEN, code
+from grade_attacks import ATTACKS, CHECKS_DATA, GREEDY, LOUD, OUR_SOLUTIONS, RACING, READ, SOLUTION, WRONG_FOR_SEVEN, code
 from processes import processes_in, still_left
 
 PROGRAM, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
@@ -237,6 +237,14 @@ class Grading(unittest.TestCase):
             results = list(pool.map(outputs, folders))
         self.assertEqual(len(set(results)), 1, sorted({said for said, *_ in results}))
         self.assertIn("rank 1 failed: this rank has had enough", results[0][0])
+
+    def test_words_do_not_follow_from_chance(self):
+        """A max over some ranks is never that over others, so what is said of a wrong message is always the same."""
+        grade, _ = self.grade(self.submission("checks data", CHECKS_DATA))
+        obligations = {each["name"]: each for each in grade["obligations"]}
+        self.assertEqual(obligations["values"]["message"], "")
+        # It has looked.
+        self.assertIn("max", obligations["messages"]["message"])
 
     def test_formats(self):
         folder = self.submission("loud", LOUD)
