@@ -65,7 +65,7 @@ int inspect(CheckpointCommand c) {
                index.lora.rank, index.lora.alpha, fmt::join(index.lora.targets, ", "),
                index.lora.base == PackedFormat::none
                    ? ""
-                   : fmt::format(", beside matrices in {}", name_of(index.lora.base)));
+                   : fmt::format(", on a base packed as {}", name_of(index.lora.base)));
   fmt::print("{:<14} {} on {} ranks\n", "written by", text("technique"), text("ranks"));
   print_branch(index.branch, index.step);
   fmt::print("{:<14} {} order, seed {}, {} sequences of {} tokens a step\n", "data",

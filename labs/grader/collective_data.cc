@@ -33,8 +33,9 @@ CollectiveData::CollectiveData(const Collective& collective, const CollectiveCas
     for (std::int64_t& each : input) each = value(random);
   }
   if (of.op == ReduceOp::sum) return;
-  // At each place another rank has the largest value. By chance a rank could have the largest of a
-  // whole chunk, which would then also be the max over others, and its words would change.
+  // From place to place another rank has the largest value. By chance, one rank could have the largest
+  // values of a whole chunk: they would also be the max over several ranks, and a verdict on them would
+  // have other words than in the next grading.
   for (Count i = 0; i < of.count; ++i) {
     const auto place = static_cast<std::size_t>(i);
     Values at_place;

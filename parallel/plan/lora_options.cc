@@ -52,8 +52,8 @@ OptionGroup describe(LoraOptions& o) {
                         .drawn = {"1", "4"}}),
            of_adapters({.flag = "lora-dropout",
                         .value = &o.lora_dropout,
-                        .help = "drop so many of the numbers of an adapter's input in training; "
-                                "default: as --lora-init says, or 0",
+                        .help = "the probability with which training drops an element of an "
+                                "adapter's input; default: as --lora-init says, or 0",
                         .bounds = Bounds{.least = 0, .below = 1},
                         .drawn = {"0", "0.3"}}),
            of_adapters({.flag = "lora-base",

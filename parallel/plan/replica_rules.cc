@@ -116,8 +116,8 @@ void complete_exchange(Plan& plan) {
       "step: use bf16");
   if (!method.has_feedback()) return;
   refuse(loss_scaling(o) != "none", fmt::format("with --loss-scaling {}", loss_scaling(o)),
-         "what is kept for the next step has the scale of its own, which may be another one: use "
-         "none");
+         "what a step keeps for the next one has that step's scale, and the next may have another: "
+         "use none");
   refuse(o.checkpoint_async, "with --checkpoint-async",
          "its copy does not hold what each rank keeps for the next step: write checkpoints without "
          "it");

@@ -78,7 +78,7 @@ TEST(Terms, EveryStateIsStatedByOnePart) {
     Parts of_optimizer{offloads ? PlanPart::offload : PlanPart::states};
     // States of whole matrices are their owners'.
     if (plan.options.optimizer == "galore") of_optimizer.insert(PlanPart::matrices);
-    // So are the biases of routers, where the rank has layers with experts.
+    // Biases of routers are stated by a part of their own, where the rank has layers with experts.
     if (plan.model.experts.bias_rate > 0)
       parts_of_use[MemoryUse::optimizer].erase(PlanPart::router_balance);
     EXPECT_EQ(parts_of_use[MemoryUse::optimizer], of_optimizer);
