@@ -202,8 +202,7 @@ void add_bench_examples(CLI::App& bench) {
                {"bench exchange --method none,int8,onebit --json exchange.json",
                 "bench exchange --method none,onebit --encoding-rate 100 --ranks 8,64",
                 "bench exchange --method none,int8 --ranks 2 --train --steps 20 --seeds 2",
-                "bench exchange --technique fsdp --method none,qgz:4,qgz:4+int8 --ranks 8 --link "
-                "alpha=10us,beta=1GB/s,node=4,node-alpha=1us,node-beta=100GB/s"});
+                "bench exchange --technique fsdp --method none,qgz:4,qgz:4+int8 --ranks 8"});
   add_examples(*bench.get_subcommand("moe"),
                {"bench moe --ranks 16 --per-token 2,8 --json moe.json",
                 "bench moe --ranks 4 --per-token 2 --method all_to_all --pairs --json pairs.json",

@@ -22,9 +22,10 @@ void draw_buckets(Random& random, FuzzPlan& plan, const GptConfig& model);
 // Every fourth case trains adapters, if all its plans can. Draws from a copy: all other cases are what
 // they would be without.
 void draw_adapters(Random random, FuzzCase& drawn);
-// Every fourth case compresses gradients, if all its plans can. Draws from a copy, like draw_adapters().
+// Every second case compresses gradients, if all its plans can. Draws from a copy, like draw_adapters().
 void draw_exchange(Random random, FuzzCase& drawn);
-// Every second case that can has replicas that take their steps alone. Draws from a copy, too.
+// Every second other case whose plans have replicas lets these take their steps alone, in f64 and without ZeRO.
+// Draws from a copy, too.
 void draw_local_steps(Random random, FuzzCase& drawn);
 // Whether it breaks no rule.
 bool is_plan(const FuzzPlan& plan, const GptConfig& model);

@@ -93,8 +93,12 @@ void draw_local_steps(Random random, FuzzCase& drawn) {
                            .outer_mix = one_of(random, {0.0, 0.5})};
   if (!all_have(apart, describe(options))) return;
   for (FuzzPlan& plan : apart.plans) {
-    static_cast<LocalStepOptions&>(plan.options) = options;
-    plan.options.reduce_dtype.reset();
+    TrainOptions& o = plan.options;
+    static_cast<LocalStepOptions&>(o) = options;
+    o.dtype = DType::f64;
+    o.loss_scaling.clear();
+    o.reduce_dtype.reset();
+    if (technique(o.technique).has_mesh) o.zero_stage = 0;
     if (!is_plan(plan, apart.model)) return;
   }
   if (!is_stable(apart)) return;
@@ -104,7 +108,7 @@ void draw_local_steps(Random random, FuzzCase& drawn) {
 
 void draw_exchange(Random random, FuzzCase& drawn) {
   random.discard(1);  // else only cases with adapters would be drawn
-  if (random() % 4 != 0 || element_bytes(drawn.last().options.dtype) < 4 ||
+  if (random() % 2 != 0 || element_bytes(drawn.last().options.dtype) < 4 ||
       drops_by_rank(drawn.last()))
     return;
   FuzzCase compressed = drawn;

@@ -29,11 +29,12 @@ void check_resharding(const Plan& plan) {
 // Ranks that split layers have copies of norms and biases, and stages of the embedding.
 void check_gather(const Plan& plan) {
   if (!plan.compresses_parameters()) return;
-  for (const auto& [axis, flag] : {std::pair(tp, "--tp"), {pp, "--pp"}})
-    require(plan.length(axis) == 1,
-            fmt::format("--gather {} with {} {}", plan.options.gather, flag, plan.length(axis)),
-            "what several ranks have, norms or the embedding, would be rounded on each with other "
-            "parameters, and differ in their passes: use --gather whole");
+  for (const auto& [several, what] :
+       {std::pair(plan.length(tp) > 1, fmt::format("--tp {}", plan.length(tp))),
+        {plan.schedule.stages > 1, fmt::format("{} stages", plan.schedule.stages)}})
+    require(!several, fmt::format("--gather {} with {}", plan.options.gather, what),
+            "what several ranks or stages have, norms or the embedding, would be rounded on each "
+            "with other parameters, and differ in their passes: use --gather whole");
   const std::string& base = plan.options.lora_base;
   require(base == "none", fmt::format("--gather {} with --lora-base {}", plan.options.gather, base),
           "packed parameters are gathered as they are: use --gather whole");
@@ -69,7 +70,9 @@ void complete_exchange(Plan& plan) {
   const auto refuse = [&](bool is_wrong, const std::string& what, const std::string& hint) {
     require(!is_wrong, fmt::format("{} {}", flag, what), hint);
   };
-  refuse(o.reduce_dtype && (plan.compresses_gradients() || *o.reduce_dtype != DType::bf16),
+  // Plan files name the gradients' own type, too.
+  const DType type = plan.compresses_gradients() ? o.dtype : DType::bf16;
+  refuse(o.reduce_dtype && *o.reduce_dtype != type,
          fmt::format("with --reduce-dtype {}", name_of(o.reduce_dtype.value_or(o.dtype))),
          "give one of the two: each says what gradients are on the wire");
   if (!plan.compresses_gradients()) o.reduce_dtype = DType::bf16;
@@ -106,8 +109,8 @@ void complete_exchange(Plan& plan) {
          fmt::format("with --tp {} and a vocabulary of {}", plan.length(tp), plan.model.vocabulary),
          "rows that fill up the last rank's part have no gradient, and would get a sign: use a "
          "number of ranks that divides it, or --exchange int8");
-  refuse(plan.length(pp) > 1 && plan.zero_stage() > 0,
-         fmt::format("with --pp {} and ZeRO stage {}", plan.length(pp), plan.zero_stage()),
+  refuse(plan.schedule.stages > 1 && plan.zero_stage() > 0,
+         fmt::format("with {} stages and ZeRO stage {}", plan.schedule.stages, plan.zero_stage()),
          "the copies of the embedding on two stages would be rounded with other gradients, and "
          "drift apart: use --zero 0, or --exchange bf16");
   refuse(

@@ -489,7 +489,11 @@ TEST(CompressedTraining, RefusesWhatItCannotDo) {
   EXPECT_THAT(test::refusal(3, uneven), HasSubstr("with --tp 3 and a vocabulary of 128"));
   EXPECT_THAT(
       refused("3d", "int8", [](auto& o) { o.mesh_lengths[Axis::pp] = 2, o.zero_stage = 1; }),
-      HasSubstr("with --pp 2 and ZeRO stage 1"));
+      HasSubstr("with 2 stages and ZeRO stage 1"));
+  EXPECT_THAT(
+      refused("3d", "int8",
+              [](auto& o) { o.schedule = "interleaved", o.virtual_stages = 2, o.zero_stage = 1; }),
+      HasSubstr("with 2 stages and ZeRO stage 1"));
   EXPECT_THAT(refused("ddp", "int8", [](auto& o) { o.reduce_dtype = DType::bf16; }),
               HasSubstr("with --reduce-dtype bf16"));
 }

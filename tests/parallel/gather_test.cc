@@ -244,7 +244,11 @@ TEST(Gather, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused("3d", [](auto& o) { o.zero_stage = 3, o.mesh_lengths[Axis::tp] = 2; }),
               HasSubstr("--gather int8 with --tp 2"));
   EXPECT_THAT(refused("3d", [](auto& o) { o.zero_stage = 3, o.mesh_lengths[Axis::pp] = 2; }),
-              HasSubstr("--gather int8 with --pp 2"));
+              HasSubstr("--gather int8 with 2 stages"));
+  EXPECT_THAT(
+      refused("3d",
+              [](auto& o) { o.zero_stage = 3, o.schedule = "interleaved", o.virtual_stages = 2; }),
+      HasSubstr("--gather int8 with 2 stages"));
 }
 
 }  // namespace

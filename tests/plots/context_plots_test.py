@@ -253,7 +253,7 @@ class Ring(unittest.TestCase):
 
     def test_the_program_draws_it(self):
         done = run_program(self.folder, "plot", "ring", "zig-zag.trace.json", "-o", "p.png")
-        self.assertIn("p.png: Attention of one layer: zig-zag, forward: ", done.stdout)
+        self.assertIn("p.png: Attention of one layer: ring-attention, forward: ", done.stdout)
 
 
 class Documents(unittest.TestCase):

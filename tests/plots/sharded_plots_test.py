@@ -261,7 +261,7 @@ class PrefetchModes(unittest.TestCase):
 
     def test_the_program_draws_it(self):
         done = run_program(self.folder, "plot", "prefetch", "none.json", "pre.json", "-o", "p.png")
-        self.assertIn("p.png: A step of rank 0: none: ", done.stdout)
+        self.assertIn("p.png: A step of rank 0: fsdp, prefetch none: ", done.stdout)
 
 
 if __name__ == "__main__":
