@@ -199,11 +199,10 @@ TEST(MoeBench, SaysWhatItSkipsAndRefuses) {
 // Steps in turns never take longer than one by one, and equally long only where ranks never wait for rows.
 TEST(MoeBench, PairsInTurnsAreFasterWhereRowsTakeTime) {
   MoeBenchOptions options = small_moe();
-  options.ranks = {2, 4};
+  options.ranks = {4};
   options.width = 256;
   options.skews = {"even", "zipf:1"};
-  options.links = {"free", "alpha=2us,beta=400GB/s", "alpha=5us,beta=20GB/s",
-                   "alpha=20us,beta=1GB/s"};
+  options.links = {"free", "alpha=5us,beta=20GB/s"};
   MoePairOptions pairs;
   pairs.expert_width = 256;
   pairs.roofline = {.flops_per_s = 20e12, .bytes_per_s = 1e12};
@@ -211,7 +210,7 @@ TEST(MoeBench, PairsInTurnsAreFasterWhereRowsTakeTime) {
     pairs.pipeline_ranks = pipeline_ranks;
     pairs.layers = 4 * pipeline_ranks;
     const std::vector<MoePairPoint> points = bench_moe_pairs(options, pairs, nullptr);
-    ASSERT_EQ(points.size(), 2U * 2 * 4);
+    ASSERT_EQ(points.size(), 2U * 2);
     for (const MoePairPoint& p : points) {
       SCOPED_TRACE(fmt::format("{} ranks, {}, {}", p.ranks, p.skew, p.link));
       EXPECT_EQ(p.skipped, "");
