@@ -1,4 +1,4 @@
-// For the unit.cc of a lab: writes the words of an answer. Compiled with each submission, so it is
+// For the functions.cc of a lab: writes the words of an answer. Compiled with each submission, so it is
 // short.
 #pragma once
 
@@ -25,7 +25,7 @@ std::string numbers(std::string text, std::span<const T> values, std::size_t str
   return text + "\n";
 }
 
-// A line of LabUnit::causes: where the name of an answer has these values, the cause is `words`.
+// A line of LabFunctions::causes: where the name of an answer has these values, the cause is `words`.
 template <typename T>
 std::string cause(const std::string& name, const std::string& words, std::span<const T> values,
                   std::size_t stride = 1) {

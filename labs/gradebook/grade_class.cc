@@ -136,7 +136,7 @@ class ClassGrader {
     if (of_lab.empty()) {
       Key key;
       key.add(build_id()).add(std::to_string(options_.hint_level)).add(options_.secret);
-      for (const char* name : {"lab.json", "unit.cc"})
+      for (const char* name : {"lab.json", "functions.cc"})
         if (const std::string path = each.lab->folder + "/" + name; fs::exists(path))
           key.add(read_text(path, most_file_bytes));
       if (!each.lab->is_form())

@@ -90,8 +90,8 @@ class Answered final : public ComparedCase {
       limited.memory_limits.push_back(rank.memory_bytes + rank.grown_bytes + slack);
     own_ = submission_.run(limited);
     if (own_.fault.empty()) return wrong_words();
-    constexpr std::int64_t unit = 512 << 10;
-    need_ = memory_need(submission_, limited, unit);
+    constexpr std::int64_t step = 512 << 10;
+    need_ = memory_need(submission_, limited, step);
     return fmt::format("with {} and the memory of the closed form: {}{}", text_, own_.fault,
                        in_words(need_));
   }
@@ -129,7 +129,7 @@ class Answered final : public ComparedCase {
   }
 
  private:
-  // Returns the usual mistake that gives these words, by our own unit; otherwise what the numbers
+  // Returns the usual mistake that gives these words, by our own code; otherwise what the numbers
   // show.
   std::string cause_of(std::ptrdiff_t rank, const Named& own, const Named& right) const {
     if (own.name != right.name) return "";
@@ -184,8 +184,8 @@ constexpr const char* with_messages = "messages of all";
 
 }  // namespace
 
-Judgement judge_answers(const Lab& lab, const JudgedUnits& units) {
-  Runner submission(lab, units.submission), reference(lab, units.reference);
+Judgement judge_answers(const Lab& lab, const JudgedCode& code) {
+  Runner submission(lab, code.submission), reference(lab, code.reference);
   const Kind kind = lab.operation == "answer" ? Kind::answer : Kind::answer_on_rank;
   Judgement judgement;
   Verdicts& verdicts = judgement.verdicts;
@@ -221,12 +221,12 @@ Judgement judge_answers(const Lab& lab, const JudgedUnits& units) {
     }
   };
   for (const auto& [obligation, problems] : lab.problems.by_obligation) judge(obligation, problems);
-  judge("hidden", hidden_problems(lab.problems, units.hidden_seed));
+  judge("hidden", hidden_problems(lab.problems, code.hidden_seed));
   if (!verdicts["hidden"].empty()) verdicts["hidden"] = "a hidden case is wrong";
   for (const Obligation& obligation : lab.obligations) {
     const bool is_of_messages = !cases.contains(obligation.name);
     if (obligation.name == "hidden") continue;
-    judgement.causes[obligation.name] = units.mistakes.explaining(
+    judgement.causes[obligation.name] = code.mistakes.explaining(
         obligation.name, verdicts, cases[is_of_messages ? with_messages : obligation.name],
         is_of_messages ? Compared::messages : Compared::results);
   }

@@ -87,12 +87,12 @@ WorkFolder::~WorkFolder() {
   fs::remove_all(path_, ignored);
 }
 
-BuiltUnit build_unit(const Lab& lab, const std::string& submission,
+BuiltCode build_code(const Lab& lab, const std::string& submission,
                      const std::string& source_folder, const WorkFolder& work) {
-  const std::string library = work.path() + "/unit.so", log = work.path() + "/errors.txt",
-                    unit = work.path() + "/unit.cc";
-  // The build copies all headers to this folder and adds a precompiled one that includes what every
-  // unit needs.
+  const std::string library = work.path() + "/code.so", log = work.path() + "/errors.txt",
+                    source = work.path() + "/functions.cc";
+  // The build copies all headers to this folder and adds a precompiled one that includes what all
+  // code needs.
   const std::string headers =
       fs::canonical(fs::path(source_folder).replace_filename("lab_headers")).string();
   std::vector<std::string> words = {"g++",
@@ -104,14 +104,14 @@ BuiltUnit build_unit(const Lab& lab, const std::string& submission,
                                     "-fmax-errors=20",
                                     "-o",
                                     library,
-                                    unit};
+                                    source};
   const auto copy = [&](const std::string& path, const std::string& text) {
     write_file(path, text);
     fs::permissions(path, fs::perms::others_read, fs::perm_options::add);
   };
   for (const LabFile& file : lab.files)
     copy(work.path() + "/" + file.name, read_submitted(submission, file.name));
-  copy(unit, read_text(lab.folder + "/unit.cc", most_file_bytes));
+  copy(source, read_text(lab.folder + "/functions.cc", most_file_bytes));
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -120,7 +120,7 @@ BuiltUnit build_unit(const Lab& lab, const std::string& submission,
   if (child == 0) compile(arguments, log, headers, work.path());
   int status = 0;
   waitpid(child, &status, 0);
-  BuiltUnit built;
+  BuiltCode built;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
     built.library = library;
     return built;

@@ -21,14 +21,14 @@ class WorkFolder {
 };
 
 // The compiler's result: a library, or its messages.
-struct BuiltUnit {
+struct BuiltCode {
   std::string library, errors;
 };
 
-// Compiles the files of `submission` and the lab's unit.cc into `work`. The compiler is confined: it
+// Compiles the files of `submission` and the lab's functions.cc into `work`. The compiler is confined: it
 // can read only copies of them, our headers and the system's. Throws Error (bad_input) as
 // read_submitted() does.
-BuiltUnit build_unit(const Lab& lab, const std::string& submission,
+BuiltCode build_code(const Lab& lab, const std::string& submission,
                      const std::string& source_folder, const WorkFolder& work);
 
 }  // namespace lockstep

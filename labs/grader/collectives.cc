@@ -153,10 +153,10 @@ class Trial final : public ComparedCase {
 
 }  // namespace
 
-Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
+Judgement judge_collective(const Lab& lab, const JudgedCode& code) {
   const Collective collective = collective_of(lab.operation);
-  std::mt19937_64 random(units.data_seed);
-  Runners runners{Runner(lab, units.submission), Runner(lab, units.reference)};
+  std::mt19937_64 random(code.data_seed);
+  Runners runners{Runner(lab, code.submission), Runner(lab, code.reference)};
   const auto trials = [&](const std::vector<CollectiveCase>& cases) {
     std::vector<Trial> made;
     for (const CollectiveCase& each : cases) made.emplace_back(collective, each, runners, random);
@@ -164,7 +164,7 @@ Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
   };
   std::vector<Trial> usual = trials(usual_cases(collective)),
                      uneven = trials(uneven_cases(collective)),
-                     hidden = trials(hidden_cases(collective, units.hidden_seed)),
+                     hidden = trials(hidden_cases(collective, code.hidden_seed)),
                      large = trials({{4, 1 << 19}});
   using Check = std::string (Trial::*)();
   const auto first = [](std::vector<Trial>& all, Check check) {
@@ -195,7 +195,7 @@ Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
     std::vector<const JudgedCase*> cases;
     for (std::vector<Trial>* group : groups)
       for (Trial& trial : *group) trial.run(), trial.reference(), cases.push_back(&trial);
-    judgement.causes[obligation] = units.mistakes.explaining(obligation, verdicts, cases, compared);
+    judgement.causes[obligation] = code.mistakes.explaining(obligation, verdicts, cases, compared);
   };
   explain("values", Compared::results, {&usual});
   explain("uneven", Compared::results, {&uneven});
@@ -203,7 +203,7 @@ Judgement judge_collective(const Lab& lab, const JudgedUnits& units) {
     explain(of_the_way, Compared::messages, {&usual, &uneven});
   if (const std::vector<const JudgedCase*> cases = cases_of(large.front().need()); !cases.empty())
     judgement.causes["memory"] =
-        units.mistakes.explaining("memory", verdicts, cases, Compared::results);
+        code.mistakes.explaining("memory", verdicts, cases, Compared::results);
   else
     explain("memory", Compared::results, {&large});
   return judgement;

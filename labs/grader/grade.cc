@@ -37,10 +37,10 @@ std::uint64_t hidden_seed(const GradeOptions& options) {
   return checksum(options.student + std::string(1, '\0') + options.secret);
 }
 
-Judgement judge(const Lab& lab, const JudgedUnits& units) {
-  if (lab.operation.starts_with("answer")) return judge_answers(lab, units);
+Judgement judge(const Lab& lab, const JudgedCode& code) {
+  if (lab.operation.starts_with("answer")) return judge_answers(lab, code);
   const bool is_schedule = lab.operation == "pipeline_schedules" || lab.operation == "zero_bubble";
-  return is_schedule ? judge_schedules(lab, units) : judge_collective(lab, units);
+  return is_schedule ? judge_schedules(lab, code) : judge_collective(lab, code);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ std::string build_reference(const Lab& lab, const std::string& source_folder,
                             const WorkFolder& work) {
   for (const LabFile& file : lab.files)
     write_file(work.path() + "/" + file.name, cut(file, source_folder, true));
-  const BuiltUnit built = build_unit(lab, work.path(), source_folder, work);
+  const BuiltCode built = build_code(lab, work.path(), source_folder, work);
   if (!built.library.empty()) return built.library;
   throw Error(ErrorKind::wrong_result, "our own solution does not compile: " + built.errors);
 }
@@ -85,15 +85,15 @@ Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& o
     judgement = judge_placements(lab, submission, options.source_folder);
   } else {
     const WorkFolder work, work_of_reference;
-    const BuiltUnit unit = options.compiled.empty()
-                               ? build_unit(lab, submission, options.source_folder, work)
-                               : BuiltUnit{.library = options.compiled, .errors = {}};
-    result.compiler_errors = harmless(unit.errors);
-    if (!unit.library.empty()) {
+    const BuiltCode code = options.compiled.empty()
+                               ? build_code(lab, submission, options.source_folder, work)
+                               : BuiltCode{.library = options.compiled, .errors = {}};
+    result.compiler_errors = harmless(code.errors);
+    if (!code.library.empty()) {
       std::random_device random;
       KnownMistakes own_mistakes(lab, options.source_folder);
       judgement = judge(
-          lab, {.submission = unit.library,
+          lab, {.submission = code.library,
                 .reference = options.reference.empty()
                                  ? build_reference(lab, options.source_folder, work_of_reference)
                                  : options.reference,

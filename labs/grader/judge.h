@@ -1,4 +1,4 @@
-// Compares what a unit did with what its lab requires: right values, and messages or an order of
+// Compares what code did with what its lab requires: right values, and messages or an order of
 // actions that match the closed forms and our own solution.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace lockstep {
 
 class KnownMistakes;
 
-struct JudgedUnits {
+struct JudgedCode {
   std::string submission, reference;  // libraries
   KnownMistakes& mistakes;            // those that may be causes
   std::uint64_t data_seed = 0;        // for the data, which are unknown in advance
@@ -37,9 +37,9 @@ struct Judgement {
   std::vector<TraceRow> trace;
 };
 
-Judgement judge_collective(const Lab& lab, const JudgedUnits& units);
-Judgement judge_schedules(const Lab& lab, const JudgedUnits& units);
-Judgement judge_answers(const Lab& lab, const JudgedUnits& units);
+Judgement judge_collective(const Lab& lab, const JudgedCode& code);
+Judgement judge_schedules(const Lab& lab, const JudgedCode& code);
+Judgement judge_answers(const Lab& lab, const JudgedCode& code);
 
 // A form to fill in: how each parameter lies along each axis. Judged without compiling anything.
 std::string placements_form(const Lab& lab, const std::string& source_folder, bool with_solution);

@@ -75,7 +75,7 @@ struct Lab {
   std::vector<LabVariant> variants;
   LabProblems problems;
   std::vector<LabPlan> plans;
-  std::string folder;  // of lab.json, instead.txt, task.md, instructor.md and unit.cc
+  std::string folder;  // of lab.json, instead.txt, task.md, instructor.md and functions.cc
 
   int points() const;
   // Its submission is a form that is filled in; otherwise it is code.

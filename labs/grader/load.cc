@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "collectives/base/error.h"
+#include "labs/functions.h"
 #include "labs/grader/build.h"
-#include "labs/unit.h"
 
 namespace lockstep {
 
@@ -22,11 +22,11 @@ void load_lab_code(const std::vector<Lab>& labs, const std::string& folder,
           "LOCKSTEP_LAB=" + folder + ": this lab's code is no algorithm or schedule",
           "grade it, or unset LOCKSTEP_LAB");
   const WorkFolder work;
-  const BuiltUnit built = build_unit(*lab, folder, source_folder, work);
+  const BuiltCode built = build_code(*lab, folder, source_folder, work);
   require(!built.library.empty(), "LOCKSTEP_LAB=" + folder + " does not compile:\n" + built.errors);
-  const LabUnit unit = load_unit(built.library);
-  lab_collectives() = unit;
-  lab_schedules() = unit;
+  const LabFunctions functions = load_functions(built.library);
+  lab_collectives() = functions;
+  lab_schedules() = functions;
 }
 
 }  // namespace lockstep

@@ -4,19 +4,19 @@
 
 namespace lockstep {
 
-MemoryNeed memory_need(Runner& submission, const WorldOptions& limited, std::int64_t unit) {
-  constexpr int most_units = 32;
-  const auto with_more = [&](int units) {
+MemoryNeed memory_need(Runner& submission, const WorldOptions& limited, std::int64_t step) {
+  constexpr int most_steps = 32;
+  const auto with_more = [&](int steps) {
     WorldOptions options = limited;
-    for (std::int64_t& limit : options.memory_limits) limit += units * unit;
+    for (std::int64_t& limit : options.memory_limits) limit += steps * step;
     return options;
   };
-  const auto ends_with = [&](int units) { return submission.run(with_more(units)).fault.empty(); };
-  if (!ends_with(most_units)) return {};
-  int too_few = 0, enough = most_units;
+  const auto ends_with = [&](int steps) { return submission.run(with_more(steps)).fault.empty(); };
+  if (!ends_with(most_steps)) return {};
+  int too_few = 0, enough = most_steps;
   while (enough - too_few > 1)
     (ends_with((too_few + enough) / 2) ? enough : too_few) = (too_few + enough) / 2;
-  return {.more_bytes = enough * unit,
+  return {.more_bytes = enough * step,
           .bounds = {{with_more(enough), true}, {with_more(too_few), false}}};
 }
 

@@ -32,9 +32,9 @@ struct MemoryNeed {
   std::vector<LimitedCase> bounds = {};
 };
 
-// In steps of `unit` bytes beyond the limits of `limited`, in which it does not end. Unknown if it
+// In steps of `step` bytes beyond the limits of `limited`, in which it does not end. Unknown if it
 // does not end with a multiple of that either.
-MemoryNeed memory_need(Runner& submission, const WorldOptions& limited, std::int64_t unit);
+MemoryNeed memory_need(Runner& submission, const WorldOptions& limited, std::int64_t step);
 
 std::vector<const JudgedCase*> cases_of(const MemoryNeed& need);
 

@@ -39,10 +39,10 @@ void copy_library(const fs::path& from, const fs::path& to, std::error_code& err
 fs::path kept_library(const Lab& lab, std::size_t i,
                       const std::map<std::string, std::string>& texts,
                       const std::string& source_folder) {
-  std::string all = read_text(lab.folder + "/unit.cc", most_file_bytes);
+  std::string all = read_text(lab.folder + "/functions.cc", most_file_bytes);
   for (const auto& [name, text] : texts) all += name + text;
   const fs::path share = fs::path(source_folder).parent_path();
-  for (const char* made : {"lab_headers/copied", "lab_headers/labs/unit.h.gch"}) {
+  for (const char* made : {"lab_headers/copied", "lab_headers/labs/functions.h.gch"}) {
     std::error_code missing;
     all +=
         fmt::format(" {}", fs::last_write_time(share / made, missing).time_since_epoch().count());
@@ -203,8 +203,8 @@ void KnownMistakes::build(std::size_t i, Built& built) const {
     }
     const WorkFolder submission;
     for (const auto& [name, text] : texts) write_file(submission.path() + "/" + name, text);
-    BuiltUnit unit = build_unit(lab_, submission.path(), source_folder_, built.work);
-    built.library = std::move(unit.library), built.errors = std::move(unit.errors);
+    BuiltCode code = build_code(lab_, submission.path(), source_folder_, built.work);
+    built.library = std::move(code.library), built.errors = std::move(code.errors);
     if (!built.library.empty()) keep(built.library, kept, built.work.path());
   } catch (const Error& error) {
     built.errors = error.what();

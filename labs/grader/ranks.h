@@ -1,4 +1,4 @@
-// Runs a unit in one process for each rank, and is their network: it carries every message, so it
+// Runs the code of a lab in one process for each rank, and is their network: it carries every message, so it
 // alone knows what was sent.
 #pragma once
 
@@ -57,7 +57,7 @@ struct WorldOptions {
 // Runs one library in one world after the other.
 class Runner {
  public:
-  // `library`: the unit of this lab, compiled.
+  // `library`: the code of this lab, compiled.
   Runner(const Lab& lab, std::string library);
 
   // Throws Error (bad_input) if processes cannot be started. After a world that did not end by

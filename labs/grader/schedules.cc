@@ -173,13 +173,13 @@ class Generated final : public ComparedCase {
 
 }  // namespace
 
-Judgement judge_schedules(const Lab& lab, const JudgedUnits& units) {
+Judgement judge_schedules(const Lab& lab, const JudgedCode& code) {
   using Check = std::string (Generated::*)() const;
-  Runner runner(lab, units.submission);
+  Runner runner(lab, code.submission);
   Judgement judgement{
       .verdicts = {}, .causes = {}, .traced = "4 ranks, 8 micro-batches", .trace = {}};
   Verdicts& verdicts = judgement.verdicts;
-  std::mt19937_64 random(units.hidden_seed);
+  std::mt19937_64 random(code.hidden_seed);
   std::vector<Shape> hidden;
   for (const bool has_few : {false, true, false}) {
     const int ranks = std::uniform_int_distribution(3, 9)(random);
@@ -216,8 +216,7 @@ Judgement judge_schedules(const Lab& lab, const JudgedUnits& units) {
   if (!verdicts["hidden"].empty()) verdicts["hidden"] = "a hidden case is wrong";
   for (const auto& [name, of_name] : cases)
     if (name != "hidden")
-      judgement.causes[name] =
-          units.mistakes.explaining(name, verdicts, of_name, Compared::results);
+      judgement.causes[name] = code.mistakes.explaining(name, verdicts, of_name, Compared::results);
   return judgement;
 }
 

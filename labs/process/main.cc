@@ -1,4 +1,4 @@
-// One rank of a lab: loads a unit's library after it has confined itself, and runs it on data that
+// One rank of a lab: loads a library of a lab's code after it has confined itself, and runs it on data that
 // the grader sends. Started by the grader only: lockstep_lab_process LIBRARY
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,9 +13,9 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
+#include "labs/functions.h"
 #include "labs/process/socket_transport.h"
 #include "labs/sandbox.h"
-#include "labs/unit.h"
 #include "parallel/pipeline/schedules/text.h"
 
 namespace lockstep {
@@ -49,26 +49,26 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-void run_schedule(const LabUnit& unit, const LabJob& job) {
+void run_schedule(const LabFunctions& functions, const LabJob& job) {
   using enum LabJob::Kind;
   const PipelineShape shape{.ranks = job.ranks, .micro_batches = job.micro_batches};
-  const auto make = job.kind == gpipe         ? unit.gpipe
-                    : job.kind == one_f_one_b ? unit.one_f_one_b
-                    : job.kind == zb_h1       ? unit.zb_h1
-                                              : unit.zb_h2;
+  const auto make = job.kind == gpipe         ? functions.gpipe
+                    : job.kind == one_f_one_b ? functions.one_f_one_b
+                    : job.kind == zb_h1       ? functions.zb_h1
+                                              : functions.zb_h2;
   finish(Frame::Kind::result, bytes_of(csv_of(make(shape))));
 }
 
-void run_collective(const LabUnit& unit, const LabJob& job, Slice data, Slice out) {
+void run_collective(const LabFunctions& functions, const LabJob& job, Slice data, Slice out) {
   using enum LabJob::Kind;
   Communicator comm(socket_transport(job.rank, job.ranks));
   if (job.kind == answer_on_rank)
     return finish(Frame::Kind::result,
-                  bytes_of(unit.answer_on_rank(comm, host_span<const std::int64_t>(data))));
-  if (job.kind == reduce_scatter) unit.reduce_scatter(comm, data, job.op);
-  if (job.kind == all_gather) unit.all_gather(comm, data);
-  if (job.kind == all_reduce) unit.all_reduce(comm, data, job.op);
-  if (job.kind == all_to_all) unit.all_to_all(comm, out, data);
+                  bytes_of(functions.answer_on_rank(comm, host_span<const std::int64_t>(data))));
+  if (job.kind == reduce_scatter) functions.reduce_scatter(comm, data, job.op);
+  if (job.kind == all_gather) functions.all_gather(comm, data);
+  if (job.kind == all_reduce) functions.all_reduce(comm, data, job.op);
+  if (job.kind == all_to_all) functions.all_to_all(comm, out, data);
   const Slice result = out.count > 0 ? out : data;
   finish(Frame::Kind::result, {result.data, static_cast<std::size_t>(result.bytes())});
 }
@@ -86,17 +86,18 @@ void run(const std::string& library) {
   restrict_files({library}, {});
   limit_process({.memory_bytes = job.memory_bytes});
   restrict_system_calls();
-  const LabUnit unit = load_unit(library);
+  const LabFunctions functions = load_functions(library);
   write_frame({.kind = Frame::Kind::ready}, {});
   read_frame();
   bytes_when_ready = address_bytes("VmSize:");
-  if (job.is_schedule()) return run_schedule(unit, job);
+  if (job.is_schedule()) return run_schedule(functions, job);
   const auto problem = host_span<const std::int64_t>(data.slice(count, DType::i64));
   if (job.kind == LabJob::Kind::causes)
     return finish(Frame::Kind::result,
-                  bytes_of(unit.causes ? unit.causes(job.rank, job.ranks, problem) : ""));
-  if (job.is_alone()) return finish(Frame::Kind::result, bytes_of(unit.answer(problem)));
-  run_collective(unit, job, data.slice(count, DType::i64), out.slice(out.bytes() / 8, DType::i64));
+                  bytes_of(functions.causes ? functions.causes(job.rank, job.ranks, problem) : ""));
+  if (job.is_alone()) return finish(Frame::Kind::result, bytes_of(functions.answer(problem)));
+  run_collective(functions, job, data.slice(count, DType::i64),
+                 out.slice(out.bytes() / 8, DType::i64));
 }
 
 }  // namespace

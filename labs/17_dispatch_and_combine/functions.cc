@@ -1,5 +1,5 @@
 // Names the functions of this lab for the grader, and makes its data.
-#include "labs/unit.h"
+#include "labs/functions.h"
 #include "labs/answer.h"
 
 #include <divided_experts.cc>
@@ -13,7 +13,7 @@
 #include "collectives/base/device.h"
 #include "models/ops/device_backend.h"
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
 namespace {
 
@@ -237,9 +237,9 @@ std::string causes(int rank, int ranks, std::span<const std::int64_t> problem) {
 
 }  // namespace
 
-LabUnit lockstep_lab_unit() {
-  LabUnit unit;
-  unit.answer_on_rank = answer;
-  unit.causes = causes;
-  return unit;
+LabFunctions lockstep_lab_functions() {
+  LabFunctions functions;
+  functions.answer_on_rank = answer;
+  functions.causes = causes;
+  return functions;
 }

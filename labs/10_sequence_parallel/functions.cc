@@ -1,6 +1,6 @@
 // Names the functions of this lab for the grader, and makes its data: small integers, so that all
 // sums are exact.
-#include "labs/unit.h"
+#include "labs/functions.h"
 #include "labs/answer.h"
 
 #include <gathered_input.cc>
@@ -15,7 +15,7 @@
 #include "models/backend.h"
 #include "models/random.h"
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
 namespace {
 
@@ -265,8 +265,8 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
 
 }  // namespace
 
-LabUnit lockstep_lab_unit() {
-  LabUnit unit;
-  unit.answer_on_rank = answer;
-  return unit;
+LabFunctions lockstep_lab_functions() {
+  LabFunctions functions;
+  functions.answer_on_rank = answer;
+  return functions;
 }

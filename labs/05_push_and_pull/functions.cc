@@ -1,5 +1,5 @@
 // Names the functions of this lab for the grader, and makes its data.
-#include "labs/unit.h"
+#include "labs/functions.h"
 #include "labs/answer.h"
 
 #include <server.cc>
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
 namespace {
 
@@ -68,8 +68,8 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
 
 }  // namespace
 
-LabUnit lockstep_lab_unit() {
-  LabUnit unit;
-  unit.answer_on_rank = answer;
-  return unit;
+LabFunctions lockstep_lab_functions() {
+  LabFunctions functions;
+  functions.answer_on_rank = answer;
+  return functions;
 }

@@ -1,5 +1,5 @@
 // Names the function of this lab for the grader, and makes its data.
-#include "labs/unit.h"
+#include "labs/functions.h"
 #include "labs/answer.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
 namespace {
 
@@ -90,9 +90,9 @@ std::string answer(std::span<const std::int64_t> problem) {
 
 }  // namespace
 
-lockstep::LabUnit lockstep_lab_unit() {
-  lockstep::LabUnit unit;
-  unit.answer = answer;
-  unit.causes = causes;
-  return unit;
+lockstep::LabFunctions lockstep_lab_functions() {
+  lockstep::LabFunctions functions;
+  functions.answer = answer;
+  functions.causes = causes;
+  return functions;
 }

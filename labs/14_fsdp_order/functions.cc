@@ -1,14 +1,14 @@
 // Names the functions of this lab for the grader.
-#include "labs/unit.h"
+#include "labs/functions.h"
 
 #include <fsdp_order.cc>
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
-lockstep::LabUnit lockstep_lab_unit() {
+lockstep::LabFunctions lockstep_lab_functions() {
   using namespace lockstep;
-  LabUnit unit;
-  unit.answer = [](std::span<const std::int64_t> problem) {
+  LabFunctions functions;
+  functions.answer = [](std::span<const std::int64_t> problem) {
     const StageShape stage{.blocks = static_cast<int>(problem[0])};
     const OrderOptions options{.reshard_after_forward = problem[2] != 0,
                                .forward_prefetch = problem[3] != 0,
@@ -22,5 +22,5 @@ lockstep::LabUnit lockstep_lab_unit() {
     for (const UnitEvent& event : order.events()) all += text_of(event, true) + " ";
     return all;
   };
-  return unit;
+  return functions;
 }

@@ -1,11 +1,11 @@
 // Names the functions of this lab for the grader, and makes its plans.
-#include "labs/unit.h"
+#include "labs/functions.h"
 #include "labs/answer.h"
 
 #include <closed_terms.cc>
 #include <vector>
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
 namespace {
 
@@ -44,8 +44,8 @@ std::string answer(std::span<const std::int64_t> problem) {
 
 }  // namespace
 
-lockstep::LabUnit lockstep_lab_unit() {
-  lockstep::LabUnit unit;
-  unit.answer = answer;
-  return unit;
+lockstep::LabFunctions lockstep_lab_functions() {
+  lockstep::LabFunctions functions;
+  functions.answer = answer;
+  return functions;
 }

@@ -1,4 +1,4 @@
-#include "labs/unit.h"
+#include "labs/functions.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -9,13 +9,14 @@
 
 namespace lockstep {
 
-LabUnit load_unit(const std::string& library) {
+LabFunctions load_functions(const std::string& library) {
   void* const opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!opened)
     throw Error(ErrorKind::bad_input, fmt::format("cannot load the code: {}", dlerror()));
-  void* const symbol = dlsym(opened, get_lab_unit);
-  if (!symbol) throw Error(ErrorKind::bad_input, fmt::format("the code has no {}", get_lab_unit));
-  GetLabUnit get = nullptr;
+  void* const symbol = dlsym(opened, get_lab_functions);
+  if (!symbol)
+    throw Error(ErrorKind::bad_input, fmt::format("the code has no {}", get_lab_functions));
+  GetLabFunctions get = nullptr;
   static_assert(sizeof get == sizeof symbol);
   std::memcpy(&get, &symbol, sizeof get);
   return get();

@@ -1,5 +1,5 @@
 // Names the functions of this lab for the grader, and simulates the steps of a training.
-#include "labs/unit.h"
+#include "labs/functions.h"
 
 #include <bucket.cc>
 
@@ -11,7 +11,7 @@
 
 #include "collectives/all_reduce/all_reduce.h"
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
 namespace {
 
@@ -160,8 +160,8 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
 
 }  // namespace
 
-LabUnit lockstep_lab_unit() {
-  LabUnit unit;
-  unit.answer_on_rank = answer;
-  return unit;
+LabFunctions lockstep_lab_functions() {
+  LabFunctions functions;
+  functions.answer_on_rank = answer;
+  return functions;
 }

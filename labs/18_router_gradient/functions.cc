@@ -1,5 +1,5 @@
 // Names the functions of this lab for the grader, and makes its data.
-#include "labs/unit.h"
+#include "labs/functions.h"
 #include "labs/answer.h"
 
 #include <balance_loss.cc>
@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-extern "C" lockstep::LabUnit lockstep_lab_unit();
+extern "C" lockstep::LabFunctions lockstep_lab_functions();
 
 namespace {
 
@@ -75,9 +75,9 @@ std::string causes(int, int, std::span<const std::int64_t> problem) {
 
 }  // namespace
 
-LabUnit lockstep_lab_unit() {
-  LabUnit unit;
-  unit.answer_on_rank = answer;
-  unit.causes = causes;
-  return unit;
+LabFunctions lockstep_lab_functions() {
+  LabFunctions functions;
+  functions.answer_on_rank = answer;
+  functions.causes = causes;
+  return functions;
 }

@@ -1,4 +1,4 @@
-// What the code of a lab provides. Each lab has a file unit.cc that names the student's functions.
+// What the code of a lab provides. Each lab has a file functions.cc that names the student's functions.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-struct LabUnit : LabCollectives, LabSchedules {
+struct LabFunctions : LabCollectives, LabSchedules {
   // For a lab without ranks: solves a problem, and returns the answer as words. Values that may be
   // rounded differently are numbers.
   std::string (*answer)(std::span<const std::int64_t> problem) = nullptr;
@@ -21,11 +21,11 @@ struct LabUnit : LabCollectives, LabSchedules {
   std::string (*causes)(int rank, int ranks, std::span<const std::int64_t> problem) = nullptr;
 };
 
-// The function of a unit's library that returns it, and its name for the loader.
-using GetLabUnit = LabUnit (*)();
-inline constexpr const char* get_lab_unit = "lockstep_lab_unit";
+// The function of a library of a lab's code that returns it, and its name for the loader.
+using GetLabFunctions = LabFunctions (*)();
+inline constexpr const char* get_lab_functions = "lockstep_lab_functions";
 
 // Throws Error (bad_input) with the loader's words.
-LabUnit load_unit(const std::string& library);
+LabFunctions load_functions(const std::string& library);
 
 }  // namespace lockstep
