@@ -261,7 +261,7 @@ MUTANTS = [
     ("bench/results/outliers.cc", "excess <= rule.score * spread || ", ""),
     ("bench/results/outliers.cc", "(!repeats && excess < rule.long_seconds)", "excess < rule.long_seconds"),
     ("bench/results/outliers.cc", "std::max(with, waited)", "with"),
-    ("bench/results/slow_ranks.cc", "outlier.unit = members[outlier.unit];", ""),
+    ("bench/results/slow_ranks.cc", "outlier.index = members[outlier.index];", ""),
     ("bench/collectives/rank_rows.cc", "*longest++ - own_held", "own_held"),
     ("parallel/rank/own_time.cc", "exposed - late), own", "exposed), own"),
     ("models/gpt/activation_bytes.cc", "tensors.push_back(of_outer(\"middle\"));", ""),

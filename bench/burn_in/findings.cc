@@ -68,7 +68,7 @@ void find_missing_parts(const BurnInRun& run, std::vector<Finding>& found) {
       {"GiB of memory", [](const RankMachine& m) { return m.memory_bytes / (1 << 30); }}};
   std::map<std::string, const RankMachine*> hosts;
   for (const RankMachine& machine : run.machines) hosts.emplace(machine.site.host, &machine);
-  if (hosts.size() < fewest_units) return;
+  if (hosts.size() < fewest_compared) return;
   constexpr double about_the_same = 0.97;  // the system keeps a little of the memory
   for (const Part& part : parts) {
     std::vector<double> amounts;
@@ -92,10 +92,10 @@ void find_slow_ranks(const BurnInRun& run, const std::vector<Series>& times, dou
       kinds[{run.machines[rank].processor, run.machines[rank].site.device == "host"}].push_back(
           rank);
   for (const auto& [kind, ranks] : kinds) {
-    std::vector<UnitTime> units;
-    for (const std::size_t rank : ranks) units.push_back(judged_time(times[rank].values()));
-    for (const Outlier& outlier : find_outliers(units, {.score = 5, .share = effect})) {
-      const std::size_t rank = ranks[outlier.unit];
+    std::vector<MeasuredTime> own;
+    for (const std::size_t rank : ranks) own.push_back(judged_time(times[rank].values()));
+    for (const Outlier& outlier : find_outliers(own, {.score = 5, .share = effect})) {
+      const std::size_t rank = ranks[outlier.index];
       found.push_back(
           finding(code, {run.machines[rank].site.host},
                   fmt::format("{} {} in {:.2f} times the time of the other ranks",

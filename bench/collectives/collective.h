@@ -116,10 +116,10 @@ struct BenchResult {
 
 // The times of one rank in all repetitions of a result, in seconds per iteration.
 struct RankRow {
-  double late = 0;     // arrives at the barrier before the operation after the first rank
-  double seconds = 0;  // from the barrier to the end of the operation
-  int counted = 0;     // iterations for which the values below are known
-  UnitTime own = {};   // without waiting for other ranks
+  double late = 0;        // arrives at the barrier before the operation after the first rank
+  double seconds = 0;     // from the barrier to the end of the operation
+  int counted = 0;        // iterations for which the values below are known
+  MeasuredTime own = {};  // without waiting for other ranks
   double waited = 0;
   std::vector<WaitTimes::Waited> waited_for;  // by world rank, the longest first
   double group_seconds = 0;                   // median of the rank's group, if ranks are split

@@ -36,7 +36,7 @@ class Blocks {
 };
 
 // Whether two neighbours in the sorted latencies differ by more than noise does.
-bool is_gap(const UnitTime& below, const UnitTime& above) {
+bool is_gap(const MeasuredTime& below, const MeasuredTime& above) {
   constexpr double least_factor = 1.25, errors = 5;
   const double excess = above.seconds - below.seconds;
   const auto exceeds = [&](double error) {

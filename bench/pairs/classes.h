@@ -17,7 +17,7 @@ namespace lockstep {
 // The latency between two of a group's units, by index.
 struct UnitLatency {
   int first = 0, second = 0;
-  UnitTime time;
+  MeasuredTime time;
 };
 
 // The class of each given link, from 0 for the nearest: the number of levels at which its units are

@@ -79,7 +79,7 @@ void drop_links_of_units(std::vector<SlowFinding>& found) {
 
 }  // namespace
 
-UnitTime judged_time(const std::vector<double>& samples) {
+MeasuredTime judged_time(const std::vector<double>& samples) {
   const double middle = percentile(samples, 0.5);
   std::vector<double> faster;
   for (const double sample : samples)

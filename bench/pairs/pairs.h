@@ -73,7 +73,7 @@ PairsRun measure_pairs(RankContext& context, const PairsOptions& options,
 
 // The time by which a link is judged: the mean of the faster half of its samples, as disturbances can
 // only slow a sample.
-UnitTime judged_time(const std::vector<double>& samples);
+MeasuredTime judged_time(const std::vector<double>& samples);
 // Sets the classes of the links. Groups in which latency shows as many classes are compared with
 // each other.
 void find_classes(PairsRun& run);

@@ -11,7 +11,7 @@ namespace {
 // A link's time relative to the fast links of its class.
 struct Ratio {
   LinkTime link;
-  UnitTime ratio;
+  MeasuredTime ratio;
   double fastest = 0;
 };
 
@@ -22,7 +22,7 @@ std::vector<Ratio> ratios_of(std::span<const LinkTime> links) {
   std::vector<Ratio> ratios;
   for (const LinkTime& link : links) {
     const std::vector<double>& seconds = classes[link.link_class];
-    if (seconds.size() < fewest_units) continue;
+    if (seconds.size() < fewest_compared) continue;
     const double fast = seconds[(seconds.size() - 1) / 4];
     if (fast <= 0) continue;  // links without cost
     ratios.push_back(
@@ -45,7 +45,7 @@ bool touches(const LinkTime& link, int unit, End end) {
 
 struct Units {
   std::vector<int> numbers;  // those with links enough to be judged
-  std::vector<UnitTime> times;
+  std::vector<MeasuredTime> times;
   std::vector<double> fastest;
 };
 
@@ -63,7 +63,7 @@ bool is_slow(double fastest, const Outlier& outlier, const OutlierRule& rule) {
 Units units_of(int units, const std::vector<Ratio>& ratios, End end) {
   Units found;
   for (int unit = 0; unit < units; ++unit) {
-    std::vector<UnitTime> own;
+    std::vector<MeasuredTime> own;
     std::vector<double> fastest;
     for (const Ratio& each : ratios) {
       if (!touches(each.link, unit, end)) continue;
@@ -71,7 +71,7 @@ Units units_of(int units, const std::vector<Ratio>& ratios, End end) {
       fastest.push_back(each.fastest);
     }
     if (own.size() < fewest_links_of_unit) continue;
-    std::ranges::sort(own, {}, &UnitTime::seconds);
+    std::ranges::sort(own, {}, &MeasuredTime::seconds);
     found.numbers.push_back(unit);
     found.times.push_back(own[(own.size() - 1) / 2]);
     found.fastest.push_back(lower_median(fastest));
@@ -84,8 +84,8 @@ std::vector<SlowLink> slow_units(int units, const std::vector<Ratio>& ratios, En
   const Units compared = units_of(units, ratios, end);
   std::vector<SlowLink> found;
   for (const Outlier& outlier : find_outliers(compared.times, rule)) {
-    if (!is_slow(compared.fastest[outlier.unit], outlier, rule)) continue;
-    const int unit = compared.numbers[outlier.unit];
+    if (!is_slow(compared.fastest[outlier.index], outlier, rule)) continue;
+    const int unit = compared.numbers[outlier.index];
     SlowLink slow{.part = end == End::from ? SlowPart::sending
                           : end == End::to ? SlowPart::receiving
                                            : SlowPart::unit,
@@ -145,14 +145,14 @@ std::vector<SlowLink> slow_links(int units, std::span<const LinkTime> links, boo
       found.push_back(slow);
       std::erase_if(others, [&](const Ratio& each) { return touches(each.link, slow.from, end); });
     }
-  std::vector<UnitTime> times;
+  std::vector<MeasuredTime> times;
   for (const Ratio& each : others) times.push_back(each.ratio);
   const auto first_link = std::ssize(found);
   const std::size_t links_judged = directed ? times.size() / 2 : times.size();
   if (links_judged < fewest_links) times.clear();
   for (const Outlier& outlier : find_outliers(times, rule)) {
-    if (!is_slow(others[outlier.unit].fastest, outlier, rule)) continue;
-    const LinkTime& link = others[outlier.unit].link;
+    if (!is_slow(others[outlier.index].fastest, outlier, rule)) continue;
+    const LinkTime& link = others[outlier.index].link;
     found.push_back(
         {.part = directed ? SlowPart::one_way : SlowPart::cable,
          .from = link.from,

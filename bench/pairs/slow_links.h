@@ -21,7 +21,7 @@ namespace lockstep {
 struct LinkTime {
   int from = 0, to = 0;  // indices of units
   int link_class = 0;
-  UnitTime time;
+  MeasuredTime time;
   double fastest = std::numeric_limits<double>::infinity();  // sample, if known
 };
 

@@ -12,7 +12,7 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : values[middle - 1] / 2 + values[middle] / 2;
 }
 
-// The sum over units of their waits for the slowest one.
+// The sum of all waits for the slowest one.
 double sum_of_waits(std::span<const double> seconds) {
   const double most = *std::ranges::max_element(seconds);
   double sum = 0;
@@ -22,28 +22,28 @@ double sum_of_waits(std::span<const double> seconds) {
 
 }  // namespace
 
-std::vector<Outlier> find_outliers(std::span<const UnitTime> units, const OutlierRule& rule) {
+std::vector<Outlier> find_outliers(std::span<const MeasuredTime> times, const OutlierRule& rule) {
   std::vector<Outlier> found;
-  if (units.size() < fewest_units) return found;
+  if (times.size() < fewest_compared) return found;
   std::vector<double> seconds, deviations, errors;
-  for (const UnitTime& unit : units) seconds.push_back(unit.seconds);
+  for (const MeasuredTime& time : times) seconds.push_back(time.seconds);
   const double median = median_of(seconds);
-  for (const UnitTime& unit : units) {
-    deviations.push_back(std::abs(unit.seconds - median));
-    if (std::isfinite(unit.error)) errors.push_back(unit.error);
+  for (const MeasuredTime& time : times) {
+    deviations.push_back(std::abs(time.seconds - median));
+    if (std::isfinite(time.error)) errors.push_back(time.error);
   }
   constexpr double deviations_per_mad = 1.4826;  // of a normal distribution
   const double spread =
       std::max(deviations_per_mad * median_of(deviations), errors.empty() ? 0 : median_of(errors));
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    const double excess = units[i].seconds - median;
-    const bool repeats = std::isfinite(units[i].error) && excess > rule.repeats * units[i].error;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const double excess = times[i].seconds - median;
+    const bool repeats = std::isfinite(times[i].error) && excess > rule.repeats * times[i].error;
     if (excess <= 0 || excess <= rule.score * spread || excess <= rule.share * median ||
         (!repeats && excess < rule.long_seconds))
       continue;
     found.push_back(
-        {.unit = i,
-         .seconds = units[i].seconds,
+        {.index = i,
+         .seconds = times[i].seconds,
          .median = median,
          .score = spread > 0 ? excess / spread : std::numeric_limits<double>::infinity()});
   }
@@ -51,13 +51,13 @@ std::vector<Outlier> find_outliers(std::span<const UnitTime> units, const Outlie
   return found;
 }
 
-double explained_share(std::span<const UnitTime> units, std::span<const Outlier> outliers,
+double explained_share(std::span<const MeasuredTime> times, std::span<const Outlier> outliers,
                        double waited) {
   if (outliers.empty()) return 0;
   std::vector<double> seconds;
-  for (const UnitTime& unit : units) seconds.push_back(unit.seconds);
+  for (const MeasuredTime& time : times) seconds.push_back(time.seconds);
   const double with = sum_of_waits(seconds);
-  for (const Outlier& outlier : outliers) seconds[outlier.unit] = outlier.median;
+  for (const Outlier& outlier : outliers) seconds[outlier.index] = outlier.median;
   const double explained = with - sum_of_waits(seconds);
   const double all = std::max(with, waited);
   return all > 0 ? std::clamp(explained / all, 0.0, 1.0) : 0;

@@ -1,7 +1,7 @@
-// Which of several units that did the same work are slower than the others: ranks, hosts, or pairs
-// of hosts. One rule for all.
+// Which of several that did the same work are slower than the others: ranks, hosts, or links. One rule
+// for all.
 //
-// A unit is named if its time exceeds the median of all
+// One of them is named if its time exceeds the median of all
 //
 //   by more than `score` times the spread     1.4826 MAD, which outliers do not widen, or the median
 //                                             of the times' standard errors, if that is more
@@ -9,7 +9,7 @@
 //   by more than `repeats` times its error    so it is slow again and again, or else
 //   by at least `long_seconds`                so long that a single time counts
 //
-// Of two units neither can be called the slow one, and if half of them are slow, none is named.
+// Of two, neither can be called the slow one, and if half of them are slow, none is named.
 // Iglewicz and Hoaglin, "How to detect and handle outliers", 1993, for the score of 3.5.
 #pragma once
 
@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-// A unit's time, by which units are compared. Times and errors must not be NaN; a time is finite.
-struct UnitTime {
+// The time of one of those that are compared. Times and errors must not be NaN; a time is finite.
+struct MeasuredTime {
   double seconds = 0;
   double error = 0;  // standard error; infinite if not known
 };
@@ -34,24 +34,25 @@ struct OutlierRule {
 };
 
 struct Outlier {
-  std::size_t unit = 0;  // index
+  std::size_t index = 0;
   double seconds = 0;
-  double median = 0;  // of all units
+  double median = 0;  // of all
   double score = 0;   // excess / spread; infinite if there is no spread
 };
 
-inline constexpr std::size_t fewest_units = 3;
+inline constexpr std::size_t fewest_compared = 3;
 
-// The slow units, the slowest first; empty for fewer than 3 units.
-std::vector<Outlier> find_outliers(std::span<const UnitTime> units, const OutlierRule& rule = {});
+// The slow ones, the slowest first; empty if fewer than 3 are compared.
+std::vector<Outlier> find_outliers(std::span<const MeasuredTime> times,
+                                   const OutlierRule& rule = {});
 
 // A cause is named as such only if it explains at least this share of the wait.
 inline constexpr double share_of_cause = 0.8;
 
-// The share of the units' waiting that the outliers explain: how much less they would wait for the
+// The share of all waiting that the outliers explain: how much less they would wait for the
 // slowest one if each outlier took the median time, divided by `waited`, the sum of their waiting.
-// Units take their time in parallel, then wait for all others.
-double explained_share(std::span<const UnitTime> units, std::span<const Outlier> outliers,
+// Each takes its time in parallel, then waits for all others.
+double explained_share(std::span<const MeasuredTime> times, std::span<const Outlier> outliers,
                        double waited);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ SlowRanks slow_ranks(std::vector<RankTime> ranks, Clock clock, double samples) {
   const OutlierRule rule{.long_seconds = clock == Clock::unit ? 0 : long_seconds / samples};
   SlowRanks slow{.ranks = std::move(ranks)};
   std::map<int, std::vector<std::size_t>> kinds;
-  std::vector<UnitTime> all;
+  std::vector<MeasuredTime> all;
   double waited = 0;
   for (const RankTime& each : slow.ranks) {
     kinds[each.kind].push_back(all.size());
@@ -24,12 +24,12 @@ SlowRanks slow_ranks(std::vector<RankTime> ranks, Clock clock, double samples) {
     waited += each.waited;
   }
   for (const auto& [kind, members] : kinds) {
-    if (members.size() < fewest_units) continue;
+    if (members.size() < fewest_compared) continue;
     slow.compared += members.size();
-    std::vector<UnitTime> units;
-    for (const std::size_t member : members) units.push_back(all[member]);
-    for (Outlier outlier : find_outliers(units, rule)) {
-      outlier.unit = members[outlier.unit];
+    std::vector<MeasuredTime> own;
+    for (const std::size_t member : members) own.push_back(all[member]);
+    for (Outlier outlier : find_outliers(own, rule)) {
+      outlier.index = members[outlier.index];
       slow.outliers.push_back(outlier);
     }
   }
@@ -48,7 +48,7 @@ std::string text_of(const SlowRanks& slow) {
   if (slow.outliers.empty()) return "";
   std::vector<std::string> named;
   for (const Outlier& outlier : slow.outliers) {
-    const RankTime& rank = slow.ranks[outlier.unit];
+    const RankTime& rank = slow.ranks[outlier.index];
     named.push_back(fmt::format("rank {} (host {}, device {}) with {:.2f} times", rank.rank,
                                 rank.site.host, rank.site.device,
                                 outlier.seconds / outlier.median));
@@ -63,7 +63,7 @@ nlohmann::ordered_json json_of(const SlowRanks& slow) {
   nlohmann::ordered_json json = {{"compared", slow.compared},
                                  {"ranks", nlohmann::ordered_json::array()}};
   for (const Outlier& outlier : slow.outliers) {
-    const RankTime& rank = slow.ranks[outlier.unit];
+    const RankTime& rank = slow.ranks[outlier.index];
     json["ranks"].push_back({{"rank", rank.rank},
                              {"host", rank.site.host},
                              {"device", rank.site.device},

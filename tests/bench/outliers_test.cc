@@ -22,23 +22,23 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-std::vector<UnitTime> units_of(const std::vector<double>& seconds, double error = 0) {
-  std::vector<UnitTime> units;
-  for (const double each : seconds) units.push_back({.seconds = each, .error = error});
-  return units;
+std::vector<MeasuredTime> times_of(const std::vector<double>& seconds, double error = 0) {
+  std::vector<MeasuredTime> times;
+  for (const double each : seconds) times.push_back({.seconds = each, .error = error});
+  return times;
 }
 
-std::vector<std::size_t> named_among(const std::vector<UnitTime>& units,
+std::vector<std::size_t> named_among(const std::vector<MeasuredTime>& times,
                                      const OutlierRule& rule = {}) {
   std::vector<std::size_t> found;
-  for (const Outlier& outlier : find_outliers(units, rule)) {
+  for (const Outlier& outlier : find_outliers(times, rule)) {
     EXPECT_FALSE(std::isnan(outlier.score));
-    found.push_back(outlier.unit);
+    found.push_back(outlier.index);
   }
   return found;
 }
 
-using Units = std::vector<std::size_t>;
+using Indices = std::vector<std::size_t>;
 
 TEST(Outliers, ASlowUnitIsNamedWhereverItIs) {
   std::mt19937 random(1);
@@ -49,7 +49,7 @@ TEST(Outliers, ASlowUnitIsNamedWhereverItIs) {
       for (double& each : seconds) each = noise(random);
       const std::size_t slow = random() % count;
       seconds[slow] *= 3;
-      EXPECT_EQ(named_among(units_of(seconds, 0.03)), Units{slow}) << count;
+      EXPECT_EQ(named_among(times_of(seconds, 0.03)), Indices{slow}) << count;
     }
 }
 
@@ -57,63 +57,63 @@ TEST(Outliers, HealthyNoiseNamesNobody) {
   std::mt19937 random(2);
   for (const std::size_t count : {3u, 4u, 8u, 64u})
     for (int trial = 0; trial < 500; ++trial) {
-      // Each unit's mean and error come from samples of which a few are far too long.
+      // Each mean and error come from samples of which a few are far too long.
       std::lognormal_distribution<double> noise(0, 0.1);
-      std::vector<UnitTime> units;
+      std::vector<MeasuredTime> times;
       for (std::size_t i = 0; i < count; ++i) {
         std::vector<double> samples(40);
         for (double& each : samples) each = noise(random) * (random() % 50 == 0 ? 20 : 1);
         const SampleMean mean = mean_of(samples);
-        units.push_back({.seconds = mean.value, .error = mean.error});
+        times.push_back({.seconds = mean.value, .error = mean.error});
       }
-      EXPECT_EQ(named_among(units), Units{}) << count << " units, trial " << trial;
+      EXPECT_EQ(named_among(times), Indices{}) << count << " times, trial " << trial;
     }
 }
 
 TEST(Outliers, SeveralAreNamedSlowestFirst) {
-  EXPECT_EQ(named_among(units_of({1, 3, 1, 1, 4, 1, 1})), (Units{4, 1}));
-  EXPECT_EQ(named_among(units_of({1, 3, 1, 3, 1})), (Units{1, 3})) << "a tie keeps the order";
+  EXPECT_EQ(named_among(times_of({1, 3, 1, 1, 4, 1, 1})), (Indices{4, 1}));
+  EXPECT_EQ(named_among(times_of({1, 3, 1, 3, 1})), (Indices{1, 3})) << "a tie keeps the order";
 }
 
 TEST(Outliers, FewUnitsOrManySlowOnesNameNobody) {
-  EXPECT_EQ(named_among({}), Units{});
-  EXPECT_EQ(named_among(units_of({1, 3})), Units{}) << "either may be the slow one";
-  EXPECT_EQ(named_among(units_of({1, 1, 3, 3})), Units{});
-  EXPECT_EQ(named_among(units_of({1, 3, 3})), Units{}) << "a fast unit is no laggard";
-  EXPECT_EQ(named_among(units_of({0, 0, 0})), Units{});
-  EXPECT_EQ(named_among(units_of({2, 2, 2, 2})), Units{});
+  EXPECT_EQ(named_among({}), Indices{});
+  EXPECT_EQ(named_among(times_of({1, 3})), Indices{}) << "either may be the slow one";
+  EXPECT_EQ(named_among(times_of({1, 1, 3, 3})), Indices{});
+  EXPECT_EQ(named_among(times_of({1, 3, 3})), Indices{}) << "the fast one is no laggard";
+  EXPECT_EQ(named_among(times_of({0, 0, 0})), Indices{});
+  EXPECT_EQ(named_among(times_of({2, 2, 2, 2})), Indices{});
 }
 
 TEST(Outliers, EachFloorHolds) {
   // MAD is 0: only the share decides.
-  EXPECT_EQ(named_among(units_of({1, 1, 1, 1.09})), Units{});
-  EXPECT_EQ(named_among(units_of({1, 1, 1, 1.11})), Units{3});
-  EXPECT_EQ(named_among(units_of({1, 1, 1, 1.11}), {.share = 0.2}), Units{});
+  EXPECT_EQ(named_among(times_of({1, 1, 1, 1.09})), Indices{});
+  EXPECT_EQ(named_among(times_of({1, 1, 1, 1.11})), Indices{3});
+  EXPECT_EQ(named_among(times_of({1, 1, 1, 1.11}), {.share = 0.2}), Indices{});
   // The spread of the others: 3.5 times 1.4826 times a MAD of 0.1.
-  EXPECT_EQ(named_among(units_of({0.9, 0.9, 1, 1.1, 1.5})), Units{});
-  EXPECT_EQ(named_among(units_of({0.9, 0.9, 1, 1.1, 1.55})), Units{4});
+  EXPECT_EQ(named_among(times_of({0.9, 0.9, 1, 1.1, 1.5})), Indices{});
+  EXPECT_EQ(named_among(times_of({0.9, 0.9, 1, 1.1, 1.55})), Indices{4});
   // The errors of the times, of which one alone does not count.
-  EXPECT_EQ(named_among(units_of({1, 1, 1, 1.3}, 0.1)), Units{});
-  std::vector<UnitTime> one_uncertain = units_of({1, 1, 1, 1.3}, 0.01);
+  EXPECT_EQ(named_among(times_of({1, 1, 1, 1.3}, 0.1)), Indices{});
+  std::vector<MeasuredTime> one_uncertain = times_of({1, 1, 1, 1.3}, 0.01);
   one_uncertain[0].error = 10;
-  EXPECT_EQ(named_among(one_uncertain), Units{3});
+  EXPECT_EQ(named_among(one_uncertain), Indices{3});
 }
 
 TEST(Outliers, WhatHappenedOnceCountsOnlyIfItWasLong) {
-  std::vector<UnitTime> units = units_of({1, 1, 1, 3}, 0.01);
-  units[3].error = 2;  // one sample that took as long as all others
-  EXPECT_EQ(named_among(units), Units{});
-  EXPECT_EQ(named_among(units, {.long_seconds = 2.5}), Units{});
-  EXPECT_EQ(named_among(units, {.long_seconds = 2}), Units{3});
-  for (UnitTime& unit : units) unit.error = infinite;
-  EXPECT_EQ(named_among(units), Units{}) << "too few samples";
-  EXPECT_EQ(named_among(units, {.long_seconds = 1}), Units{3});
+  std::vector<MeasuredTime> times = times_of({1, 1, 1, 3}, 0.01);
+  times[3].error = 2;  // one sample that took as long as all others
+  EXPECT_EQ(named_among(times), Indices{});
+  EXPECT_EQ(named_among(times, {.long_seconds = 2.5}), Indices{});
+  EXPECT_EQ(named_among(times, {.long_seconds = 2}), Indices{3});
+  for (MeasuredTime& time : times) time.error = infinite;
+  EXPECT_EQ(named_among(times), Indices{}) << "too few samples";
+  EXPECT_EQ(named_among(times, {.long_seconds = 1}), Indices{3});
 }
 
 TEST(ExplainedShare, IsHowMuchLessAllWouldWait) {
   const auto share = [](const std::vector<double>& seconds, double waited) {
-    const auto units = units_of(seconds);
-    return explained_share(units, find_outliers(units), waited);
+    const auto times = times_of(seconds);
+    return explained_share(times, find_outliers(times), waited);
   };
   EXPECT_DOUBLE_EQ(share({1, 1, 1, 3}, 6), 1);
   EXPECT_DOUBLE_EQ(share({1, 1, 1, 3}, 12), 0.5) << "the rest of the waiting has other reasons";
@@ -218,7 +218,7 @@ TEST(SlowRanks, AreComparedWithRanksOfTheSameWork) {
   EXPECT_EQ(text_of(slow_ranks(ranks, Clock::wall, 10)), "");
   EXPECT_EQ(slow_ranks(ranks, Clock::wall, 10).compared, 6u);
   ranks[4].own.seconds = 9;
-  EXPECT_EQ(slow_ranks(ranks, Clock::wall, 10).outliers.at(0).unit, 4u);
+  EXPECT_EQ(slow_ranks(ranks, Clock::wall, 10).outliers.at(0).index, 4u);
   ranks.erase(ranks.begin(), ranks.begin() + 4);
   EXPECT_EQ(slow_ranks(ranks, Clock::wall, 10).compared, 0u);
 }
@@ -281,7 +281,7 @@ TEST(SlowRanks, OfATrainingRunAreTheStragglersAlone) {
     options.slow_ranks = {{slow, 3}};
     const SlowRanks named = found();
     ASSERT_EQ(named.outliers.size(), 1u);
-    EXPECT_EQ(named.ranks[named.outliers[0].unit].rank, slow);
+    EXPECT_EQ(named.ranks[named.outliers[0].index].rank, slow);
     EXPECT_NEAR(named.outliers[0].seconds, 0.03, 1e-6);
     EXPECT_NEAR(named.outliers[0].median, 0.01, 1e-6);
     EXPECT_TRUE(named.are_cause()) << text_of(named);
@@ -297,7 +297,7 @@ TEST(SlowRanks, OfAPipelineAreComparedWithinAStage) {
   const SlowRanks named = slow_ranks(plan_of(options, 6), world, in_unit_time(options, 6, world));
   EXPECT_EQ(named.compared, 6u);
   ASSERT_EQ(named.outliers.size(), 1u);
-  EXPECT_EQ(named.ranks[named.outliers[0].unit].rank, 4);
+  EXPECT_EQ(named.ranks[named.outliers[0].index].rank, 4);
 }
 
 TEST(RankRows, ArrivalsAreRelativeToTheFirstRank) {
@@ -343,7 +343,7 @@ TEST(RankRows, OnlyResultsWithEqualWorkNameRanks) {
   }
   const SlowRanks named = slow_ranks(run, {.clock = Clock::wall});
   ASSERT_EQ(named.outliers.size(), 1u);
-  EXPECT_EQ(named.outliers[0].unit, 2u);
+  EXPECT_EQ(named.outliers[0].index, 2u);
   EXPECT_TRUE(named.are_cause());
   run.results[0].equal_work = false;
   EXPECT_EQ(slow_ranks(run, {.clock = Clock::wall}).compared, 0u);
