@@ -142,7 +142,8 @@ std::vector<std::size_t> used_units(const RankUnits::Stage& stage, Pass pass) {
 }
 
 // Follows the actions of a pipeline's schedule. Gradients that are reduced in the background keep
-// their buffers until the end of the step. Those of tied copies are reduced after all actions.
+// their buffers until the end of the step. Those of tied copies are reduced after all actions, the
+// head's first.
 void follow_actions(const Plan& plan, int rank, const RankUnits& units, UnitBuffers& buffers) {
   for (const Action& action :
        plan.schedule.by_rank[static_cast<std::size_t>(plan.place(rank, Axis::pp))]) {
@@ -158,7 +159,7 @@ void follow_actions(const Plan& plan, int rank, const RankUnits& units, UnitBuff
       if (action.pass == Pass::reduce_gradients && !units.all[u].tied_copy) buffers.reduce(u);
     }
   }
-  for (std::size_t u = 0; u < units.all.size(); ++u)
+  for (std::size_t u = units.all.size(); u-- > 0;)
     if (units.all[u].tied_copy) buffers.reduce(u);
 }
 
