@@ -1,32 +1,14 @@
 // The memory of sharded units: a replay of the buffers that they take and give back in a step.
 #include <algorithm>
-#include <map>
 
 #include "parallel/exchange/compressed_gather.h"
 #include "parallel/exchange/compressed_scatter.h"
+#include "parallel/rank/buffer_pool.h"
 #include "parallel/rank/gradient_exchange.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {
 namespace {
-
-// Buffers of each size are reused, so the peak is the largest number of each size in use.
-class Buffers {
- public:
-  void take(Count count) {
-    auto& [now, most] = of_size_[count];
-    most = std::max(most, ++now);
-  }
-  void give(Count count) { --of_size_[count].first; }
-  Count peak() const {
-    Count sum = 0;
-    for (const auto& [count, numbers] : of_size_) sum += count * numbers.second;
-    return sum;
-  }
-
- private:
-  std::map<Count, std::pair<Count, Count>> of_size_;  // in use now, and at most
-};
 
 // The buffers that a rank's units take and give back, event by event.
 class UnitBuffers {
@@ -86,8 +68,8 @@ class UnitBuffers {
     if (count > 0) gradients_.give(count);
   }
 
-  Count most_values() const { return values_.peak(); }
-  Count most_gradients() const { return gradients_.peak(); }
+  Count most_values() const { return values_.elements(); }
+  Count most_gradients() const { return gradients_.elements(); }
 
  private:
   struct UnitSizes {
@@ -99,7 +81,7 @@ class UnitBuffers {
 
   bool per_parameter_, reduces_in_background_;
   std::vector<UnitSizes> units_;
-  Buffers values_, gradients_;
+  PoolPeak values_, gradients_;
 };
 
 // Follows the order micro-batch by micro-batch.

@@ -9,14 +9,6 @@
 
 namespace lockstep {
 
-Tensor BufferPool::take(Count count) {
-  std::vector<Tensor>& free = free_[count];
-  if (free.empty()) return {{count}, dtype_, ledger_, use_};
-  Tensor tensor = std::move(free.back());
-  free.pop_back();
-  return tensor;
-}
-
 // lab: unit
 ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks, int rank,
                          const Sharding& sharding, const OptimizerSettings& settings,

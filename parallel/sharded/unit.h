@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,29 +12,12 @@
 #include "collectives/communicator.h"
 #include "models/optimizers/optimizers.h"
 #include "parallel/exchange/compressed_gather.h"
+#include "parallel/rank/buffer_pool.h"
 #include "parallel/sharded/sharding.h"
 
 namespace lockstep {
 
 class Offload;
-
-// Flat buffers that units take and give back. A buffer of the right size is reused. Not
-// thread-safe.
-class BufferPool {
- public:
-  BufferPool(DType dtype, Ledger& ledger, MemoryUse use)
-      : dtype_(dtype), ledger_(ledger), use_(use) {}
-  Tensor take(Count count);
-  void give(Tensor tensor) { free_[tensor.count()].push_back(std::move(tensor)); }
-  // On which they lie.
-  Device& device() const { return ledger_.device() ? *ledger_.device() : host_device(); }
-
- private:
-  DType dtype_;
-  Ledger& ledger_;
-  MemoryUse use_;
-  std::map<Count, std::vector<Tensor>> free_;
-};
 
 class ShardedUnit {
  public:
