@@ -75,16 +75,18 @@ void Parameters::make_hidden(std::string_view name, Count rows, std::vector<Coun
 }
 
 void Parameters::allocate() {
+  allocate_values();
+  if (are_frozen()) return;
+  gradients_ = Tensor({count_}, dtype_, ledger_, MemoryUse::gradients);
+  zero_gradients();
+  for (int i = 0; i < static_cast<int>(list_.size()); ++i)
+    place_gradient(i, gradients().part(list_[index_of(i)].offset, list_[index_of(i)].count));
+}
+
+void Parameters::allocate_values() {
   values_ = Tensor({count_}, dtype_, ledger_, MemoryUse::parameters);
-  if (!are_frozen()) {
-    gradients_ = Tensor({count_}, dtype_, ledger_, MemoryUse::gradients);
-    zero_gradients();
-  }
-  for (int i = 0; i < static_cast<int>(list_.size()); ++i) {
-    const Parameter& parameter = list_[index_of(i)];
-    place_value(i, values().part(parameter.offset, parameter.count));
-    if (!are_frozen()) place_gradient(i, gradients().part(parameter.offset, parameter.count));
-  }
+  for (int i = 0; i < static_cast<int>(list_.size()); ++i)
+    place_value(i, values().part(list_[index_of(i)].offset, list_[index_of(i)].count));
 }
 
 Slice Parameters::present(const std::vector<Slice>& memory, int i) const {

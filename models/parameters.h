@@ -124,6 +124,8 @@ class Parameters {
   void make_hidden(std::string_view name, Count rows, std::vector<Count> columns);
   // Allocates both flat buffers: values undefined, gradients zero. Frozen parameters get values only.
   void allocate();
+  // The values only: place_gradient() gives gradients their memory.
+  void allocate_values();
   // Instead of the flat buffers: places the value or the gradient of one parameter in `memory`, or
   // takes it away if `memory` is empty.
   void place_value(int i, Slice memory) { values_of_[index_of(i)] = memory, ++placements_; }

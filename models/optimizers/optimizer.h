@@ -77,6 +77,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
 
+  // From now on its gradients, as many as before, are these.
+  void take_gradients(Slice gradients) { gradients_ = gradients; }
+
   // One step with gradients times `gradient_scale` (the clipping factor). Matrices decay, vectors do
   // not. Hidden matrices that the rule needs whole have been stepped before: see whole_matrices.h.
   virtual void step(double learning_rate, double gradient_scale) = 0;

@@ -55,7 +55,7 @@ WholeMatrices::Rounds WholeMatrices::own_rounds(const OptimizerSettings& setting
   Rounds rounds;
   for (std::size_t i = 0; i < list.size(); ++i)
     if (needs_whole(settings, list[i]))
-      rounds.push_back({.pieces = {{i, {0, list[i].count}}}, .own = i});
+      rounds.push_back({.pieces = {{i, {0, list[i].count}}}, .own = i, .first = i});
   return rounds;
 }
 
@@ -87,10 +87,17 @@ std::vector<MatrixRule::Held> WholeMatrices::states() const {
 
 void WholeMatrices::step(const std::vector<Optimizer*>& optimizers, double learning_rate,
                          double gradient_scale) {
+  begin_step();
+  step_within({0, std::ssize(list_)}, optimizers, learning_rate, gradient_scale);
+}
+
+void WholeMatrices::step_within(Range places, const std::vector<Optimizer*>& optimizers,
+                                double learning_rate, double gradient_scale) {
   find(optimizers);
-  ++steps_;
   for (std::size_t r = 0; r < rounds_.size(); ++r) {
-    const auto& [pieces, own] = rounds_[r];
+    const auto& [pieces, own, first] = rounds_[r];
+    const Count place = static_cast<Count>(first) - places.first;
+    if (place < 0 || place >= places.count) continue;
     const Slice whole = own ? whole_.slice().first(list_[*own].hidden.elements()) : Slice{};
     const Slice mine = exchange_ ? pieces_.slice().first(elements_of(rounds_[r])) : whole;
     for (const auto& [matrix, range] : pieces) {

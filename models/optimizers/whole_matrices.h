@@ -26,6 +26,7 @@ class MatrixExchange {
     };
     std::vector<Piece> pieces;
     std::optional<std::size_t> own;  // the matrix that this rank changes as a whole
+    std::size_t first = 0;           // its first matrix, also if this rank has no piece of it
   };
 
   virtual ~MatrixExchange() = default;
@@ -48,6 +49,11 @@ class WholeMatrices {
   // A step of all matrices that need it, with gradients times `gradient_scale`. To call before the
   // optimizers' own step. They have the parameters, each has some, and are the same in each call.
   void step(const std::vector<Optimizer*>& optimizers, double learning_rate, double gradient_scale);
+  // The same in parts: begins a step, and then takes it for those matrices that are among parameters
+  // `places` of the list. No round has matrices of two parts.
+  void begin_step() { ++steps_; }
+  void step_within(Range places, const std::vector<Optimizer*>& optimizers, double learning_rate,
+                   double gradient_scale);
 
   // States of the matrices that this rank owns, and steps taken so far.
   std::vector<MatrixRule::Held> states() const;

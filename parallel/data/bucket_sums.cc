@@ -110,6 +110,17 @@ Count most_scratch_bytes(const Plan& plan, const ReplicaGroup& replicas,
 
 }  // namespace
 
+BucketUse use_in_every_step(const Plan& plan, const std::vector<Bucket>& buckets,
+                            const ReplicaFacts& facts) {
+  const int warm_up = plan.options.exchange_warm_up;
+  const auto [before, taken] = facts.steps.value_or(ReplicaFacts::Steps{warm_up, warm_up + 1});
+  return {.buckets = buckets,
+          .sent = buckets,
+          .in_warm_up = taken <= warm_up,
+          .began_in_warm_up = before < warm_up,
+          .overlaps = plan.options.overlap};
+}
+
 void add_bucket_sums(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
                      const Parameters& parameters, const ReplicaFacts& facts, const BucketUse& use,
                      Moment moment) {

@@ -46,6 +46,9 @@ struct BucketUse {
   bool overlaps = false;  // sums meet other memory or not, depending on the time that they take
   const char* label = "gradients";
 };
+// All buckets are sent in every step.
+BucketUse use_in_every_step(const Plan& plan, const std::vector<Bucket>& buckets,
+                            const ReplicaFacts& facts);
 // Adds the traffic of a step, and the memory of all sums; at `moment` the scratch of their algorithms. These are
 // chosen by `auto`, as `facts` says, or the plan's. Traffic is unknown if one of them belongs to a library, so
 // that its messages are invisible here, or is not chosen yet.

@@ -147,16 +147,8 @@ Terms ddp_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters
                 const ReplicaFacts& facts, Moment moment) {
   Terms terms{.part = PlanPart::gradients};
   if (replicas.copies == 1) return terms;
-  const std::vector<Bucket> buckets = buckets_of(plan, parameters);
-  const int warm_up = plan.options.exchange_warm_up;
-  const auto [before, taken] = facts.steps.value_or(ReplicaFacts::Steps{warm_up, warm_up + 1});
   add_bucket_sums(terms, plan, replicas, parameters, facts,
-                  {.buckets = buckets,
-                   .sent = buckets,
-                   .in_warm_up = taken <= warm_up,
-                   .began_in_warm_up = before < warm_up,
-                   .overlaps = plan.options.overlap},
-                  moment);
+                  use_in_every_step(plan, buckets_of(plan, parameters), facts), moment);
   return terms;
 }
 

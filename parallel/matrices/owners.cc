@@ -50,7 +50,15 @@ std::vector<std::vector<Range>> held_by_shards(const Plan& plan, const RankModel
 MatrixOwners::MatrixOwners(const Plan& plan, int rank, ParameterSet set)
     : whole_(whole_boxes(plan.model)) {
   find_holders(plan, rank, set);
-  deal(optimizer_settings(plan.options));
+  const OptimizerSettings settings = optimizer_settings(plan.options);
+  if (!plan.options.optimizer_in_backward) {
+    deal(settings, {0, std::ssize(holders_[place_].list)});
+    return;
+  }
+  const RankOutline outline(plan, rank);
+  for (const auto& [number, stage] : outline.model().stages)
+    for (const Unit& unit : stage.units())
+      if (unit.set == set) deal(settings, {unit.first, unit.last - unit.first + 1});
 }
 
 void MatrixOwners::find_holders(const Plan& plan, int rank, ParameterSet set) {
@@ -70,11 +78,12 @@ void MatrixOwners::find_holders(const Plan& plan, int rank, ParameterSet set) {
 }
 
 // Odd rounds go backwards, so that no rank always has the most work of a round.
-void MatrixOwners::deal(const OptimizerSettings& settings) {
+void MatrixOwners::deal(const OptimizerSettings& settings, Range places) {
   const std::vector<Parameter>& list = holders_[place_].list;
   std::vector<std::size_t> matrices;
-  for (std::size_t i = 0; i < list.size(); ++i)
-    if (needs_whole(settings, list[i])) matrices.push_back(i);
+  for (Count i = places.first; i < places.first + places.count; ++i)
+    if (const auto matrix = static_cast<std::size_t>(i); needs_whole(settings, list[matrix]))
+      matrices.push_back(matrix);
   std::ranges::stable_sort(matrices, std::ranges::greater{},
                            [&](std::size_t i) { return work_of(list[i].hidden); });
   const std::size_t owners = ranks_.size();
@@ -85,6 +94,7 @@ void MatrixOwners::deal(const OptimizerSettings& settings) {
                             matrices.begin() + static_cast<std::ptrdiff_t>(first + number));
     if (rounds_.size() % 2 == 1 && number == owners) std::ranges::reverse(of_round);
     MatrixExchange::Round& round = rounds_.emplace_back();
+    round.first = of_round.front();
     if (place_ < number) round.own = of_round[place_];
     Count at = 0;
     for (const std::size_t matrix : of_round) {

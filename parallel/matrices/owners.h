@@ -58,7 +58,8 @@ class MatrixOwners {
     std::vector<Range> held;  // elements of each of its parts of parameters
   };
   void find_holders(const Plan& plan, int rank, ParameterSet set);
-  void deal(const OptimizerSettings& settings);
+  // Deals out the matrices among these places of the list.
+  void deal(const OptimizerSettings& settings, Range places);
 
   Mesh::Group ranks_;
   std::size_t place_ = 0;

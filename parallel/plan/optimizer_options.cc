@@ -24,6 +24,40 @@ void check_rank(const Plan& plan) {
                         Galore::largest_rank(list)));
 }
 
+// A step in backward knows only the gradients of its own unit, once.
+void check_in_backward(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  const auto refuse = [](bool is_wrong, const std::string& what, const std::string& hint) {
+    require(!is_wrong, "--optimizer-in-backward with " + what, hint);
+  };
+  refuse(plan.is_reference(), "train serial, the reference, which steps after backward",
+         "use train ddp --ranks 1");
+  refuse(plan.has_servers(), "parameter servers, which step whole gradients", "train ddp");
+  refuse(plan.schedule.stages > 1 || plan.length(Axis::pp) > 1,
+         fmt::format("{} pipeline stages", plan.schedule.stages),
+         "gradients of a stage are complete only after its last micro-batch: use --pp 1");
+  refuse(o.micro_batches > 1, fmt::format("--micro-batches {}", o.micro_batches),
+         "gradients would be added up over micro-batches, and thus be kept: use --micro-batches 1");
+  refuse(o.grad_clip > 0, fmt::format("--grad-clip {}", o.grad_clip),
+         "the norm of all gradients is known only after backward: use --grad-clip 0");
+  refuse(
+      loss_scaling(o) != "none", fmt::format("--loss-scaling {}", loss_scaling(o)),
+      "an overflow is known only after backward, when some layers have stepped: use --dtype bf16 "
+      "or f32");
+  refuse(o.local_steps.has_value(), fmt::format("--local-steps {}", o.local_steps.value_or(0)),
+         "choose one of the two");
+  refuse(plan.zero_stage() > 0, fmt::format("ZeRO stage {}", plan.zero_stage()),
+         "train ddp, or use --zero 0");
+  const int split = plan.length(Axis::tp);
+  const std::string partial = o.sequence_parallel                    ? "--sequence-parallel"
+                              : plan.trains_adapters()               ? "--lora"
+                              : plan.model.experts.exist()           ? "experts"
+                              : plan.model.key_value_heads() < split ? "fewer key and value heads"
+                                                                     : "";
+  refuse(split > 1 && !partial.empty(), fmt::format("--tp {} and {}", split, partial),
+         "the ranks along tp add up the gradients that they share after backward: use --tp 1");
+}
+
 }  // namespace
 
 OptionGroup describe(OptimizerOptions& o) {
@@ -70,6 +104,10 @@ OptionGroup describe(OptimizerOptions& o) {
                        .help = "the rule of a step: " + optimizer_summaries(),
                        .choices = optimizer_names(),
                        .drawn = drawn_optimizers},
+                      {.flag = "optimizer-in-backward",
+                       .value = &o.optimizer_in_backward,
+                       .help = "step each layer as soon as backward has completed its gradients, "
+                               "whose memory the next layer then gets"},
                       own({.flag = "beta1",
                            .value = &o.beta1,
                            .help = "decay of the first moment",
@@ -120,6 +158,7 @@ OptionGroup describe(OptimizerOptions& o) {
 
 void check_optimizer(const Plan& plan) {
   const TrainOptions& o = plan.options;
+  if (o.optimizer_in_backward) check_in_backward(plan);
   if (!needs_whole_matrices(o.optimizer)) return;
   const std::string flag = fmt::format("--optimizer {}", o.optimizer);
   require(

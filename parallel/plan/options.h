@@ -58,6 +58,7 @@ struct OptimizerOptions {
   double weight_decay = 0.1;
   double grad_clip = 1.0;  // 0: none
   std::string optimizer = OptimizerSettings{}.name;
+  bool optimizer_in_backward = false;  // each unit steps as soon as its gradients are complete
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.9;
   double muon_learning_rate = 0.02, muon_momentum = 0.95;

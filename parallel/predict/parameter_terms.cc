@@ -2,6 +2,7 @@
 
 #include "parallel/checkpoint/copy.h"
 #include "parallel/data/ddp.h"
+#include "parallel/data/in_backward.h"
 #include "parallel/data/local_steps.h"
 #include "parallel/matrices/owners.h"
 #include "parallel/rank/norm.h"
@@ -15,6 +16,7 @@ ParameterTerms::ParameterTerms(const Plan& plan, int rank, const RankModel& mode
     : plan_(plan),
       rank_(rank),
       set_(set),
+      model_(model),
       parameters_(model.of(set)),
       replicas_(model.replicas[set]),
       environment_(environment),
@@ -42,6 +44,8 @@ void ParameterTerms::add_exchange(std::vector<Terms>& all) const {
   if (!sharding_) {
     all.push_back(plan_.options.local_steps
                       ? local_steps_terms(plan_, replicas_, parameters_, facts, reduction)
+                  : plan_.options.optimizer_in_backward
+                      ? in_backward_terms(plan_, model_, set_, facts, reduction)
                       : ddp_terms(plan_, replicas_, parameters_, facts, reduction));
     all.push_back(states());
     return;
@@ -99,8 +103,14 @@ Terms ParameterTerms::states() const {
                                                                              : "Psi";
   const OptimizerSettings settings = optimizer_settings(plan_.options);
   Terms terms{.part = PlanPart::states};
-  for (const MemoryUse use : {MemoryUse::parameters, MemoryUse::gradients})
-    terms.hold({.use = use, .bytes = count * element_bytes(dtype), .formula = psi + " * beta"});
+  const Terms::Held values{.use = MemoryUse::parameters,
+                           .bytes = count * element_bytes(dtype),
+                           .formula = psi + " * beta"};
+  Terms::Held gradients = values;
+  gradients.use = MemoryUse::gradients;
+  terms.hold(values);
+  terms.hold(plan_.options.optimizer_in_backward ? gradients_in_backward(plan_, model_, set_)
+                                                 : gradients);
   terms.hold({.use = MemoryUse::optimizer,
               .bytes = optimizer_bytes(settings, dtype, parameters_.list(), {0, count}),
               .formula = optimizer_formula(settings, dtype, psi)});

@@ -33,6 +33,7 @@ class ParameterTerms {
   const Plan& plan_;
   int rank_;
   ParameterSet set_;
+  const RankModel& model_;
   const Parameters& parameters_;
   const ReplicaGroup& replicas_;
   const Environment& environment_;

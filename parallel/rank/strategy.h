@@ -22,6 +22,10 @@
 
 namespace lockstep {
 
+// Takes the step of a unit in backward: with its optimizer, which has its gradients then, and the places
+// of its parameters in the list of the set.
+using StepUnit = std::function<void(Optimizer& optimizer, Range places)>;
+
 class DataParallel : public ScheduleObserver {
  public:
   // Every replica gets its part of the first weights, before the first step. read() fills all
@@ -30,6 +34,9 @@ class DataParallel : public ScheduleObserver {
 
   // A step begins: gradients become zero.
   virtual void begin() = 0;
+  // For plans whose optimizer steps in backward: calls `step_unit` for each unit in every step, as soon as
+  // its gradients are sums over all replicas. They are gone afterwards; finish() completes the last units.
+  virtual void step_in_backward(const StepUnit& /*step_unit*/) {}
   // Returns when the gradients that this rank uses for its update are sums over all replicas.
   virtual void finish() = 0;
 

@@ -71,6 +71,9 @@ class TrainingRank {
   // counted in one part. Gradients are those of the last accumulate().
   virtual void gather(Gathered what, const PartSink& sink) = 0;
 
+  // Before accumulate(), for a plan whose optimizer steps in backward, and for no other: the learning rate
+  // of these steps. Then gradients are gone afterwards, and update() steps only what has none.
+  virtual void step_in_backward(double /*learning_rate*/) {}
   // Runs forward and backward of this rank's micro-batches. Afterwards gradients are those of the
   // whole global batch of `total_targets` targets, times `loss_scale`; of a
   // replica that steps alone, those of its own part, times the replicas. Returns this rank's unscaled

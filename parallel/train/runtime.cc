@@ -5,7 +5,6 @@
 #include <deque>
 #include <ranges>
 
-#include "collectives/all_reduce/all_reduce.h"
 #include "collectives/stopwatch.h"
 #include "parallel/matrices/owners.h"
 #include "parallel/pipeline/execution/bubble.h"
@@ -81,8 +80,20 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     for (Replicated& own : sets_) own.data->load([&] { weights.set(model_.of(own.set)); });
     set_biases(routers(), weights.biases());
   }
-  void gather(Gathered what, const PartSink& sink) override;
+  void gather(Gathered what, const PartSink& sink) override {
+    for (const ParameterSet set : {ParameterSet::dense, ParameterSet::experts})
+      gather(set, what, sink);
+  }
 
+  void step_in_backward(double rate) override {
+    for (Replicated& own : sets_) {
+      own.matrices->begin_step();
+      own.data->step_in_backward([this, &own, rate](Optimizer& optimizer, Range places) {
+        communicate([&] { own.matrices->step_within(places, own.data->optimizers(), rate, 1); });
+        optimizer.step(rate, 1);
+      });
+    }
+  }
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
     for (Replicated& own : sets_) own.data->begin();
@@ -131,6 +142,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   void update(double learning_rate, double gradient_scale) override {
     // Before the step: its gathers may still be under way afterwards.
     balance_.step(model_.routing());
+    if (plan_.options.optimizer_in_backward) return;
     communicate([&] {
       for (Replicated& own : sets_)
         own.matrices->step(own.data->optimizers(), learning_rate, gradient_scale);
@@ -145,9 +157,8 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
 
   std::vector<TrainingState> states() override {
     std::vector<TrainingState> states;
-    for (Replicated& own : sets_) states.emplace_back(own.data->state()).matrices = &*own.matrices;
-    // Frozen parameters have no state.
-    std::erase_if(states, [](const TrainingState& state) { return state.optimizers.empty(); });
+    for (Replicated& own : sets_)
+      if (is_trained(own.set)) states.emplace_back(own.data->state()).matrices = &*own.matrices;
     return states;
   }
   void take_restored() override {
@@ -169,9 +180,10 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
             .model = exposed_.seconds()};
   }
   double communication_seconds() const override {
-    double seconds = exposed_seconds() - waited_for_replicas() - tokens_.waiting_seconds() +
-                     tokens_.communication_seconds();
-    for (const Replicated& own : sets_) seconds += own.data->communication_seconds();
+    double seconds =
+        exposed_seconds() - tokens_.waiting_seconds() + tokens_.communication_seconds();
+    for (const Replicated& own : sets_)
+      seconds += own.data->communication_seconds() - own.data->waiting_seconds();
     return seconds;
   }
   TierTraffic tier_traffic() const override {
@@ -220,8 +232,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   double own_part(double loss) const { return plan_.place(rank_, tp) == 0 ? loss : 0; }
 
   // Runs work that waits for the other ranks of this replica.
-  template <typename Work>
-  void communicate(Work work) {
+  void communicate(auto work) {
     if (model_ranks_->size() == 1) return work();
     const Trace::Span span(context_.trace, 0, "wait for the other ranks of the model", "wait");
     exposed_.time(work);
@@ -244,11 +255,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
 };
 
 // The ranks that have the first copy of a set send their values to rank 0, in order.
-void Runtime::gather(Gathered what, const PartSink& sink) {
-  for (const ParameterSet set : {ParameterSet::dense, ParameterSet::experts})
-    gather(set, what, sink);
-}
-
 void Runtime::gather(ParameterSet set, Gathered what, const PartSink& sink) {
   Communicator& world = context_.world;
   const Parameters& parameters = model_.of(set);

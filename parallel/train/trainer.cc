@@ -126,6 +126,7 @@ class Steps {
 
   double compute_gradients(int step) {
     const Trace::Span span(context_.trace, 0, "forward and backward", "compute");
+    if (options_.optimizer_in_backward) rank_->step_in_backward(learning_rate(options_, step));
     const double loss =
         rank_->accumulate(training_.micro_batches(step), training_.targets(step), scaler_.scale());
     if (context_.trace) context_.trace->memory(context_.ledger);
@@ -133,7 +134,7 @@ class Steps {
   }
 
   void show_gradients(const StepRecord& step) {
-    if (!watch_) return;
+    if (!watch_ || options_.optimizer_in_backward) return;  // then they are gone
     const Unmeasured unmeasured(context_);
     watch_->on_gradients(*rank_, step);
   }
