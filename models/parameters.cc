@@ -36,6 +36,17 @@ std::vector<Range> ranges_where(const std::vector<Parameter>& list, Keep keep) {
 
 }  // namespace
 
+std::vector<Range> common(const std::vector<Range>& ranges, const std::vector<Range>& others) {
+  std::vector<Range> both;
+  for (const Range& range : ranges)
+    for (const Range& other : others) {
+      const Count begin = std::max(range.first, other.first),
+                  end = std::min(range.first + range.count, other.first + other.count);
+      if (begin < end) both.push_back({begin, end - begin});
+    }
+  return both;
+}
+
 int Parameters::add(Parameter parameter) {
   parameter.count = std::accumulate(parameter.shape.begin(), parameter.shape.end(), Count{1},
                                     std::multiplies<>());
@@ -119,6 +130,13 @@ std::vector<Range> Parameters::counted() const {
   return ranges_where(list_, [&](const Parameter& parameter, const Placement& placement) {
     return counts(parameter, placement);
   });
+}
+
+std::vector<Range> Parameters::ranges_of(std::span<const int> parameters) const {
+  std::vector<Range> ranges;
+  for (const int i : parameters)
+    append(ranges, {list_[index_of(i)].offset, list_[index_of(i)].count});
+  return ranges;
 }
 
 std::vector<Range> Parameters::partial_over(Axis axis, int ranks) const {

@@ -23,6 +23,9 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+// What ascending ranges have in common with ranges of another list.
+std::vector<Range> common(const std::vector<Range>& ranges, const std::vector<Range>& others);
+
 // The elements of a whole parameter that a rank holds. As a matrix: the last dimension gives the
 // columns; a vector is one row.
 struct Region {
@@ -154,6 +157,8 @@ class Parameters {
   bool counts(const Parameter& parameter, const Placement& placement) const;
   // The ranges of the flat buffers that this rank counts, ascending.
   std::vector<Range> counted() const;
+  // The ranges of some parameters.
+  std::vector<Range> ranges_of(std::span<const int> parameters) const;
   // The ranges of gradients that consist of parts on `ranks` neighbours along an axis, ascending.
   std::vector<Range> partial_over(Axis axis, int ranks) const;
   // The numbers of ranks for which such ranges exist, ascending. Frozen parameters have none.

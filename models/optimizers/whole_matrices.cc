@@ -1,6 +1,7 @@
 #include "models/optimizers/whole_matrices.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "models/ops/narrow_types.h"
 
@@ -88,16 +89,18 @@ std::vector<MatrixRule::Held> WholeMatrices::states() const {
 void WholeMatrices::step(const std::vector<Optimizer*>& optimizers, double learning_rate,
                          double gradient_scale) {
   begin_step();
-  step_within({0, std::ssize(list_)}, optimizers, learning_rate, gradient_scale);
+  std::vector<int> all(list_.size());
+  std::iota(all.begin(), all.end(), 0);
+  step_within(all, optimizers, learning_rate, gradient_scale);
 }
 
-void WholeMatrices::step_within(Range places, const std::vector<Optimizer*>& optimizers,
-                                double learning_rate, double gradient_scale) {
+void WholeMatrices::step_within(std::span<const int> places,
+                                const std::vector<Optimizer*>& optimizers, double learning_rate,
+                                double gradient_scale) {
   find(optimizers);
   for (std::size_t r = 0; r < rounds_.size(); ++r) {
     const auto& [pieces, own, first] = rounds_[r];
-    const Count place = static_cast<Count>(first) - places.first;
-    if (place < 0 || place >= places.count) continue;
+    if (std::ranges::find(places, static_cast<int>(first)) == places.end()) continue;
     const Slice whole = own ? whole_.slice().first(list_[*own].hidden.elements()) : Slice{};
     const Slice mine = exchange_ ? pieces_.slice().first(elements_of(rounds_[r])) : whole;
     for (const auto& [matrix, range] : pieces) {

@@ -50,10 +50,10 @@ class WholeMatrices {
   // optimizers' own step. They have the parameters, each has some, and are the same in each call.
   void step(const std::vector<Optimizer*>& optimizers, double learning_rate, double gradient_scale);
   // The same in parts: begins a step, and then takes it for those matrices that are among parameters
-  // `places` of the list. No round has matrices of two parts.
+  // `places` of the list. No round has matrices of two such parts.
   void begin_step() { ++steps_; }
-  void step_within(Range places, const std::vector<Optimizer*>& optimizers, double learning_rate,
-                   double gradient_scale);
+  void step_within(std::span<const int> places, const std::vector<Optimizer*>& optimizers,
+                   double learning_rate, double gradient_scale);
 
   // States of the matrices that this rank owns, and steps taken so far.
   std::vector<MatrixRule::Held> states() const;

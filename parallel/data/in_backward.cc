@@ -54,6 +54,7 @@ class InBackward final : public DataParallel {
                  count = static_cast<std::size_t>(unit.last - unit.first + 1);
       const Slice values = parameters_.values().part(unit.offset, unit.count);
       const Slice none{.count = unit.count, .dtype = values.dtype, .device = values.device};
+      for (int i = unit.first; i <= unit.last; ++i) units_[u].parameters.push_back(i);
       units_[u].optimizer = new_optimizer(settings, list.subspan(first, count), unit.offset, values,
                                           none, backend, context.ledger);
     }
@@ -106,9 +107,19 @@ class InBackward final : public DataParallel {
     in_flight_.reset();
   }
 
-  // After a step this rank holds none.
-  std::vector<Slice> own_gradients(const std::vector<Range>&) override { return {}; }
+  // Of units in backward, until they have stepped.
+  std::vector<Slice> own_gradients(const std::vector<Range>& ranges) override {
+    std::vector<Slice> parts;
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (units_[u].gradients.count() == 0) continue;
+      const auto [first, last, offset, count] = queue_.buckets()[u];
+      for (const Range& range : common(ranges, {{offset, count}}))
+        parts.push_back(units_[u].gradients.slice().part(range.first - offset, range.count));
+    }
+    return parts;
+  }
   double squared_norm() override { return square_; }
+  // All units have stepped in backward.
   void step(double, double) override {}
 
   TrainingState state() override {
@@ -136,6 +147,7 @@ class InBackward final : public DataParallel {
   static constexpr int communication_track = 1;
   struct UnitState {
     std::unique_ptr<Optimizer> optimizer;
+    std::vector<int> parameters = {};
     Tensor gradients = {};  // while they have memory
   };
   struct InFlight {
@@ -173,15 +185,11 @@ class InBackward final : public DataParallel {
     const Bucket& bucket = queue_.buckets()[number];
     UnitState& unit = units_[number];
     const Trace::Span span(context_.trace, 0, "optimizer", "optimizer");
-    for (const Range& range : counted_) {
-      const Count begin = std::max(range.first, bucket.offset),
-                  end = std::min(range.first + range.count, bucket.offset + bucket.count);
-      if (begin < end)
-        square_ +=
-            backend_.squared_norm(unit.gradients.slice().part(begin - bucket.offset, end - begin));
-    }
     unit.optimizer->take_gradients(unit.gradients.slice());
-    take_step_(*unit.optimizer, {bucket.first, bucket.last - bucket.first + 1});
+    take_step_(*unit.optimizer, unit.parameters);
+    // Its step has completed gradients that ranks along tp share, and leaves them as they are.
+    for (const Slice& part : own_gradients(common(counted_, {{bucket.offset, bucket.count}})))
+      square_ += backend_.squared_norm(part);
     place_gradients(number, {});
     buffers_.give(std::exchange(unit.gradients, {}));
   }

@@ -1,6 +1,6 @@
 // Which rank owns a matrix for a step that needs all its elements. Ranks that hold parts of the same
 // matrices, because tp cuts them or replicas shard them, take them in rounds: the most work first, one
-// matrix for each rank. Before it is stepped, each rank sends its elements' directions to the owner, and
+// matrix for each rank; unit by unit if the optimizer steps in backward. Before it is stepped, each rank sends its elements' directions to the owner, and
 // gets them back changed.
 //
 //   bytes sent per rank and step   2 (G-1)/G * Psi_hidden/G * beta     on average: G such ranks, which

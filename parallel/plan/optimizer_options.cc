@@ -46,16 +46,12 @@ void check_in_backward(const Plan& plan) {
       "or f32");
   refuse(o.local_steps.has_value(), fmt::format("--local-steps {}", o.local_steps.value_or(0)),
          "choose one of the two");
-  refuse(plan.zero_stage() > 0, fmt::format("ZeRO stage {}", plan.zero_stage()),
-         "train ddp, or use --zero 0");
-  const int split = plan.length(Axis::tp);
-  const std::string partial = o.sequence_parallel                    ? "--sequence-parallel"
-                              : plan.trains_adapters()               ? "--lora"
-                              : plan.model.experts.exist()           ? "experts"
-                              : plan.model.key_value_heads() < split ? "fewer key and value heads"
-                                                                     : "";
-  refuse(split > 1 && !partial.empty(), fmt::format("--tp {} and {}", split, partial),
-         "the ranks along tp add up the gradients that they share after backward: use --tp 1");
+  refuse(plan.zero_stage() == 1, "ZeRO stage 1, whose ranks hold all gradients",
+         "use stage 2 or 3, or train ddp");
+  refuse(plan.zero_stage() == 3 && o.sharding == "per-parameter", "--sharding per-parameter",
+         "its shards are copied out of reduced units: use --sharding flat");
+  refuse(plan.zero_stage() > 0 && o.offload != "none", fmt::format("--offload {}", o.offload),
+         "states would come from the tier while backward reads parameters: use --offload none");
 }
 
 }  // namespace

@@ -55,6 +55,18 @@ void ParameterTerms::add_exchange(std::vector<Terms>& all) const {
   all.push_back(offload_terms(plan_, rank_, *sharding_, units_, environment_.computes_on_host));
 }
 
+std::vector<std::vector<Range>> ParameterTerms::summed_together() const {
+  if (!plan_.options.optimizer_in_backward) return {{{0, parameters_.count()}}};
+  std::vector<std::vector<Range>> together;
+  if (sharding_)
+    for (const UnitParameters& unit : units_.all)
+      together.push_back(parameters_.ranges_of(unit.parameters));
+  else
+    for (const Bucket& unit : unit_buckets(model_, set_))
+      together.push_back({{unit.offset, unit.count}});
+  return together;
+}
+
 Count ParameterTerms::held(const std::vector<Range>& ranges) const {
   Count count = 0;
   if (!sharding_)

@@ -19,6 +19,9 @@ class ParameterTerms {
 
   std::vector<Terms> all() const;
   const Parameters& parameters() const { return parameters_; }
+  // The ranges whose gradients are summed at a time over ranks along tp: those of a unit, if the optimizer
+  // steps in backward, else all.
+  std::vector<std::vector<Range>> summed_together() const;
   // For how many elements of these ranges the rank holds gradients.
   Count held(const std::vector<Range>& ranges) const;
 

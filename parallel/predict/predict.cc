@@ -122,7 +122,8 @@ class RankTerms {
                 .exact = is_even()});
     for (const ParameterTerms& set : sets_)
       terms.hold({.use = MemoryUse::communication,
-                  .bytes = shared_gradients_bytes(set.parameters(), held_count(set)),
+                  .bytes = shared_gradients_bytes(set.parameters(), set.summed_together(),
+                                                  held_count(set)),
                   .formula = "packed gradients"});
     if (split_.ranks == 1) return terms;
     const ModelOptions options = model_options(plan_.options);
@@ -141,7 +142,9 @@ class RankTerms {
     terms.send(TensorRanks::backward_label, {}, 0, backward_formula(plan_.model, split_));
     for (const ParameterTerms& set : sets_)
       terms.send(SharedGradients::label,
-                 shared_gradients_traffic(set.parameters(), split_, held_count(set)), element());
+                 shared_gradients_traffic(set.parameters(), split_, set.summed_together(),
+                                          held_count(set)),
+                 element());
     terms.bytes_formula = "layers + embedding + head + loss + shared gradients";
     terms.messages_formula = "of each of them";
     return terms;

@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "parallel/data/in_backward.h"
 #include "parallel/rank/rank_model.h"
 #include "parallel/sharded/unit.h"
 
@@ -51,7 +52,13 @@ void update(RankModel& model, ParameterSet set, const Plan& plan, Backend& backe
       backend.squared_norm(
           units[part.unit].own_gradients().part(part.range.first, part.range.count));
   } else {
-    for (const Range& range : parameters.counted())
+    std::vector<Range> at_once = {{0, parameters.count()}};
+    if (plan.options.optimizer_in_backward) {
+      at_once.clear();
+      for (const Bucket& unit : unit_buckets(model, set))
+        at_once.push_back({unit.offset, unit.count});
+    }
+    for (const Range& range : common(parameters.counted(), at_once))
       backend.squared_norm(parameters.gradients().part(range.first, range.count));
     of_all = new_optimizer(settings, parameters, backend, ledger);
     optimizers.push_back(of_all.get());

@@ -22,9 +22,9 @@
 
 namespace lockstep {
 
-// Takes the step of a unit in backward: with its optimizer, which has its gradients then, and the places
-// of its parameters in the list of the set.
-using StepUnit = std::function<void(Optimizer& optimizer, Range places)>;
+// Takes the step of a unit in backward: with its optimizer, which has its gradients then, and with its
+// parameters in the list of the set.
+using StepUnit = std::function<void(Optimizer& optimizer, std::span<const int> parameters)>;
 
 class DataParallel : public ScheduleObserver {
  public:

@@ -61,8 +61,13 @@ void GradientReducer::finish_oldest() {
   Reduction reduction = std::move(reductions_.front());
   reductions_.pop_front();
   if (reduction.handle) exposed_.time([&] { reduction.handle->wait(); });
+  if (step_unit_) {
+    if (between_.size() > 1) reduce_between(*reduction.unit);
+    wait_for_replicas();
+    step_unit_(*reduction.unit);
+  }
   if (reduction.buffer.count() > 0) buffers_.give(std::move(reduction.buffer));
-  if (reduction.is_last && between_.size() > 1) reduce_between(*reduction.unit);
+  if (!step_unit_ && reduction.is_last && between_.size() > 1) reduce_between(*reduction.unit);
 }
 
 void GradientReducer::reduce_between(ShardedUnit& unit) {
@@ -78,6 +83,10 @@ void GradientReducer::reduce_between(ShardedUnit& unit) {
 
 void GradientReducer::finish() {
   while (!reductions_.empty()) finish_oldest();
+  wait_for_replicas();
+}
+
+void GradientReducer::wait_for_replicas() {
   exposed_.time([&] {
     for (Stream::Handle& handle : between_replicas_) handle.wait();
   });

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "collectives/stream.h"
 #include "parallel/exchange/compressed_scatter.h"
@@ -21,6 +23,12 @@ class GradientReducer {
   GradientReducer(Communicator& shards, Communicator& between, const Plan& plan,
                   const Sharding& sharding, const ShardedUnit& largest, BufferPool& buffers,
                   Stream* stream, Stopwatch& exposed);
+
+  // From now on calls `step_unit` as soon as a unit's gradients are reduced, also between replicas, and
+  // before the unit's buffer goes back to the pool.
+  void step_in_backward(std::function<void(ShardedUnit&)> step_unit) {
+    step_unit_ = std::move(step_unit);
+  }
 
   // Begins to reduce the unit's gradients. `is_last`: nothing more will be added to them in this
   // step. If gradients are sharded, takes the unit's buffer away and gives it back to the pool
@@ -43,6 +51,7 @@ class GradientReducer {
   void reduce_on(Communicator& comm, ShardedUnit& unit, Slice all);
   void finish_oldest();
   void reduce_between(ShardedUnit& unit);
+  void wait_for_replicas();
 
   Communicator& shards_;
   Communicator& between_;
@@ -53,6 +62,7 @@ class GradientReducer {
   Stopwatch& exposed_;
   std::deque<Reduction> reductions_;
   std::deque<Stream::Handle> between_replicas_;
+  std::function<void(ShardedUnit&)> step_unit_;  // null: after backward
   Stream* stream_;
   std::optional<Stream> between_stream_;
 };

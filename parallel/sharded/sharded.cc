@@ -45,7 +45,8 @@ class Sharded final : public DataParallel {
       units_.emplace_back(parameters_, unit, shards_->size(), shards_->rank(), sharding_, settings,
                           backend, context.ledger, offload_ ? &*offload_ : nullptr, units_.size());
     const auto most = std::ranges::max_element(units_, {}, &ShardedUnit::exchanged);
-    counted_ = own_gradients(parameters_.counted());
+    counted_ =
+        own_parts(parameters_, layout_, shards_->size(), shards_->rank(), parameters_.counted());
     for (const auto& [number, stage] : model.stages)
       for (const Unit& unit : stage.units())
         if (unit.set == set) stage_of_[unit.first] = &layout_.stage(number);
@@ -72,8 +73,22 @@ class Sharded final : public DataParallel {
     }
   }
 
+  void step_in_backward(const StepUnit& step_unit) override {
+    if (!reducer_) return;
+    reducer_->step_in_backward([this, step_unit](ShardedUnit& reduced) {
+      const Trace::Span span(context_.trace, 0, "optimizer", "optimizer");
+      std::size_t number = 0;
+      while (&units_[number] != &reduced) ++number;
+      step_unit(reduced.optimizer(), layout_.all[number].parameters);
+      // Its step has completed gradients that ranks along tp share, and leaves them as they are.
+      for (const OwnPart& part : counted_)
+        if (part.unit == number) square_ += squared_norm(part);
+      gatherer_->gather_updated(number);
+    });
+  }
   void begin() override {
     micro_batch_ = 0;
+    square_ = 0;
     for (ShardedUnit& unit : units_) unit.begin();
   }
 
@@ -131,8 +146,9 @@ class Sharded final : public DataParallel {
   }
   double squared_norm() override {
     if (!sharding_.trains) return 0;
-    double sum = 0;
-    for (const Slice& part : counted_) sum += backend_.squared_norm(part);
+    double sum = square_;
+    if (!sharding_.steps_in_backward)
+      for (const OwnPart& part : counted_) sum += squared_norm(part);
     exposed_.time([&] { sum_of_norm(*shards_, sum); });
     return sum;
   }
@@ -203,6 +219,11 @@ class Sharded final : public DataParallel {
     return ranks;
   }
 
+  double squared_norm(const OwnPart& part) {
+    return backend_.squared_norm(
+        units_[part.unit].own_gradients().part(part.range.first, part.range.count));
+  }
+
   // A pipeline's schedule says when its stages are unsharded; validation has no schedule.
   bool follows_order(UnitUse use) const {
     return !sharding_.by_stage || use == UnitUse::evaluation;
@@ -252,7 +273,8 @@ class Sharded final : public DataParallel {
   std::deque<ShardedUnit> units_;
   std::map<int, std::size_t> unit_of_;               // by parameter
   std::map<int, const RankUnits::Stage*> stage_of_;  // by a unit's first parameter
-  std::vector<Slice> counted_;                       // own gradients that the norm counts
+  std::vector<OwnPart> counted_;                     // own gradients that the norm counts
+  double square_ = 0;                                // of those of units that have stepped
   BufferPool value_buffers_, gradient_buffers_;
 
   int micro_batch_ = 0;                        // of the step

@@ -86,7 +86,9 @@ Terms sharded_state_terms(const Plan& plan, int rank, const Sharding& sharding,
   if (!sharding.trains) return terms;
   terms.hold({.use = MemoryUse::gradients,
               .bytes = elements.gradients * element_bytes(dtype),
-              .formula = buffers(sharding.shards_gradients(), "unreduced units")});
+              .formula = sharding.steps_in_backward
+                             ? "unreduced units * beta"
+                             : buffers(sharding.shards_gradients(), "unreduced units")});
   const OptimizerSettings settings = optimizer_settings(plan.options);
   if (!offloads_states(plan))
     terms.hold({.use = MemoryUse::optimizer,

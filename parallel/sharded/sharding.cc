@@ -35,6 +35,7 @@ std::optional<Sharding> sharding_of(const Plan& plan, ParameterSet set) {
   Sharding sharding{.stage = stage,
                     .trains = is_trained(set),
                     .reduces_every_micro_batch = o.accumulation == "sync",
+                    .steps_in_backward = o.optimizer_in_backward,
                     .all_reduces_gradients = plan.all_reduces_gradients(),
                     .by_stage = !alternates(plan.schedule),
                     .per_parameter = stage == 3 && o.sharding == "per-parameter",

@@ -18,6 +18,9 @@
 //   stage 2   beta_p Psi + beta_g Psi/P + K_opt Psi/P + gradients of units being reduced
 //   stage 3   (beta_p + beta_g + K_opt) Psi/P         + the same + parameters of gathered units
 //
+// If the optimizer steps in backward, no gradients are kept: stages 2 and 3 hold those of units being
+// reduced only.
+//
 // If parameters are split one by one, each chunk that is sent is as large as the first rank's: Psi is
 // P times the sum of ceil(rows / P) * columns. If groups of N ranks keep the shards of blocks between
 // forward and backward (ZeRO++'s hpZ), backward sends (N-1)/N * (Psi - Psi_root) * beta_p for
@@ -56,6 +59,7 @@ struct Sharding {
   int stage = 3;       // ZeRO's
   bool trains = true;  // frozen parameters are only gathered
   bool reduces_every_micro_batch = true;
+  bool steps_in_backward = false;      // then no gradients are kept after they are reduced
   bool all_reduces_gradients = false;  // instead of reduce-scattering them
   // A pipeline gathers, frees and reduces whole stages, by the actions of its schedule. Otherwise
   // each micro-batch follows `order`.

@@ -163,6 +163,7 @@ ShardedElements sharded_elements(const Plan& plan, int rank, const Sharding& sha
   elements.parameters =
       sharding.shards_parameters() ? elements.shards + buffers.most_values() : whole;
   elements.gradients = !sharding.trains              ? 0
+                       : sharding.steps_in_backward  ? buffers.most_gradients()
                        : sharding.shards_gradients() ? elements.shards + buffers.most_gradients()
                                                      : whole;
   return elements;

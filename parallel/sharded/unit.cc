@@ -18,6 +18,7 @@ ShardedUnit::ShardedUnit(Parameters& all, const UnitParameters& unit, int ranks,
       rank_(rank),
       per_parameter_(unit.per_parameter),
       offloads_values_(offload && offload->holds_parameters()),
+      steps_in_backward_(sharding.steps_in_backward),
       algorithms_(unit.algorithms),
       numbers_(unit.parameters) {
   if (sharding.group_ranks > 0) group_layout_ = unit.layout(sharding.group_ranks);
@@ -53,7 +54,11 @@ void ShardedUnit::allocate(const Sharding& sharding, Ledger& ledger) {
     own_values_ = own_chunk(memory(values_, whole, MemoryUse::parameters));
   // lab: given
   if (!sharding.trains) return;
-  if (sharding.shards_gradients())
+  if (steps_in_backward_)
+    own_gradients_ = {.count = own,
+                      .dtype = all_.dtype(),
+                      .device = ledger.device() ? ledger.device() : &host_device()};
+  else if (sharding.shards_gradients())
     own_gradients_ = memory(own_gradient_memory_, own, MemoryUse::gradients);
   else
     // lab: solution
@@ -240,6 +245,7 @@ void ShardedUnit::begin() {
 }
 
 void ShardedUnit::add_reduced(Slice chunk) {
+  if (steps_in_backward_) return optimizer_->take_gradients(own_gradients_ = chunk);
   const Slice own = own_gradients_;
   if (chunk.data == own.data) return;
   const bool adds = std::exchange(has_reduced_, true);

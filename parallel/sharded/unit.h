@@ -72,7 +72,8 @@ class ShardedUnit {
   void begin();
   // Sums a whole buffer of gradients over the ranks. Afterwards the rank's chunk of it is the sum.
   void reduce(Communicator& comm, Slice exchanged, bool all_reduces) const;
-  // Adds the rank's chunk of reduced gradients to its own.
+  // Adds the rank's chunk of reduced gradients to its own; where the optimizer steps in backward, the
+  // chunk becomes its own.
   void add_reduced(Slice chunk);
   // The optimizer of this rank's part.
   Optimizer& optimizer() { return *optimizer_; }
@@ -102,7 +103,7 @@ class ShardedUnit {
   const ShardLayout layout_;
   const int rank_;
   std::optional<ShardLayout> group_layout_;  // of the shards between forward and backward
-  const bool per_parameter_, offloads_values_;
+  const bool per_parameter_, offloads_values_, steps_in_backward_;
   const UnitAlgorithms algorithms_;
   std::vector<int> numbers_;         // of its parameters
   std::vector<Parameter> list_;      // the same, with offsets in the whole buffer

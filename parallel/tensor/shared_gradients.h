@@ -17,30 +17,36 @@ class SharedGradients {
   static constexpr const char* label = "shared gradients";
 
   // Every rank of `tensor` creates it at the same time. memory(ranges) are the slices with the
-  // gradients of these ranges of the flat buffer, as far as this rank holds them; they must outlive
-  // it. All ranks of `tensor` hold the same ranges.
+  // gradients of these ranges of the flat buffer, as far as this rank holds them. All ranks of `tensor`
+  // hold the same ranges. All arguments but `tensor` must outlive it.
   using GradientMemory = std::function<std::vector<Slice>(const std::vector<Range>& ranges)>;
-  SharedGradients(Communicator& tensor, const Parameters& parameters, const GradientMemory& memory,
+  SharedGradients(Communicator& tensor, const Parameters& parameters, GradientMemory memory,
                   Ledger& ledger);
 
-  // Sums them. Call once per step, after the last micro-batch.
-  void reduce();
+  // Sums those among these ranges. Call once per step for each, after the last micro-batch.
+  void reduce(const std::vector<Range>& within);
 
  private:
   struct Group {
     std::unique_ptr<Communicator> comm;
-    std::vector<Slice> gradients;
-    Tensor packed;
+    std::vector<Range> ranges;
+    Tensor packed;  // as large as the largest sum so far
   };
 
+  const Parameters& parameters_;
+  const GradientMemory memory_;
+  Ledger& ledger_;
   std::vector<Group> groups_;
 };
 
-// What a rank of that split sends and receives for them in a step, and the memory they are packed in.
-// count(ranges) is how many elements of these ranges it holds.
+// What a rank of that split sends and receives for them in a step, and the memory they are packed in, if it
+// sums those of each element of `together` at a time. count(ranges) is how many elements of these ranges
+// it holds.
 using HeldCount = std::function<Count(const std::vector<Range>& ranges)>;
+using SummedTogether = std::vector<std::vector<Range>>;
 Traffic shared_gradients_traffic(const Parameters& parameters, const LayerSplit& split,
-                                 const HeldCount& count);
-Count shared_gradients_bytes(const Parameters& parameters, const HeldCount& count);
+                                 const SummedTogether& together, const HeldCount& count);
+Count shared_gradients_bytes(const Parameters& parameters, const SummedTogether& together,
+                             const HeldCount& count);
 
 }  // namespace lockstep

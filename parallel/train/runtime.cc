@@ -11,7 +11,6 @@
 #include "parallel/pipeline/execution/executor.h"
 #include "parallel/pipeline/execution/kept_inputs.h"
 #include "parallel/pipeline/execution/tied_embedding.h"
-#include "parallel/plan/environment.h"
 #include "parallel/predict/predict.h"
 #include "parallel/rank/first_weights.h"
 #include "parallel/rank/norm.h"
@@ -88,8 +87,11 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   void step_in_backward(double rate) override {
     for (Replicated& own : sets_) {
       own.matrices->begin_step();
-      own.data->step_in_backward([this, &own, rate](Optimizer& optimizer, Range places) {
-        communicate([&] { own.matrices->step_within(places, own.data->optimizers(), rate, 1); });
+      own.data->step_in_backward([this, &own, rate](Optimizer& optimizer, auto places) {
+        communicate([&] {
+          own.shared->reduce(model_.of(own.set).ranges_of(places));
+          own.matrices->step_within(places, own.data->optimizers(), rate, 1);
+        });
         optimizer.step(rate, 1);
       });
     }
@@ -113,9 +115,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     }
     for (Replicated& own : sets_) own.data->finish();
     if (plan_.sums_tied_copies_last()) communicate([&] { tied_.add_gradients(); });
-    communicate([&] {
-      for (Replicated& own : sets_) own.shared->reduce();
-    });
+    if (plan_.options.optimizer_in_backward) return own_part(loss);
+    for (Replicated& own : sets_)
+      communicate([&] { own.shared->reduce({{0, model_.of(own.set).count()}}); });
     return own_part(loss);
   }
 
@@ -143,10 +145,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     // Before the step: its gathers may still be under way afterwards.
     balance_.step(model_.routing());
     if (plan_.options.optimizer_in_backward) return;
-    communicate([&] {
-      for (Replicated& own : sets_)
-        own.matrices->step(own.data->optimizers(), learning_rate, gradient_scale);
-    });
+    for (Replicated& own : sets_)
+      communicate(
+          [&] { own.matrices->step(own.data->optimizers(), learning_rate, gradient_scale); });
     for (Replicated& own : sets_)
       if (is_trained(own.set)) own.data->step(learning_rate, gradient_scale);
   }
@@ -168,7 +169,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     for (Replicated& own : sets_)
       if (!is_trained(own.set)) own.data->load([&] { weights.set(model_.of(own.set)); });
   }
-
   PipelineRecord finish() override;
   std::vector<double> last_passes() const override { return executor_->runs().back().passes; }
   ExposedSeconds exposed() const override {
