@@ -61,7 +61,7 @@ std::string begin_of(const std::string& log) {
     std::vector<std::string> read = system_folders();
     read.push_back(headers);
     restrict_files(read, {work, "/dev/null"});
-    limit_process({.processor_s = 10,
+    limit_process({.processor_s = 30,
                    .memory_bytes = std::int64_t{2} << 30,
                    .file_bytes = most_written_bytes});
     execvp(words.front(), words.data());

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
 #include "labs/grader/judge.h"
 #include "labs/grader/regions.h"
 
@@ -13,6 +15,7 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::ordered_json;
 
 // Returns the task, and the obligations with their points.
 std::string task_of(const Lab& lab) {
@@ -44,6 +47,8 @@ void export_lab(const Lab& lab, const std::string& source_folder, const std::str
                              : fmt::format("// Lab {}: {}. The task is in task.md.\n", lab.number,
                                            lab.title) +
                                    cut(file, source_folder, with_solution));
+  if (lab.race)
+    write_file(folder + "/" + lab.race->file, json_text(ordered_json::parse(lab.race->plan)));
   write_file(folder + "/task.md", task_of(lab));
 }
 

@@ -61,6 +61,12 @@ std::string table_of(const TraceRow& row) {
   return html + "</table>\n";
 }
 
+// "12.345 ms"; or why the plan takes no part.
+std::string race_text(const RaceTime& race) {
+  return race.refused.empty() ? fmt::format("{:.3f} ms", race.seconds * 1e3)
+                              : "no time: " + race.refused;
+}
+
 }  // namespace
 
 std::string text_of(const Grade& grade) {
@@ -71,8 +77,10 @@ std::string text_of(const Grade& grade) {
     for (const std::string& hint : each.hints) text += fmt::format("{:<40}hint: {}\n", "", hint);
   }
   if (!grade.compiler_errors.empty()) text += "\n" + grade.compiler_errors + "\n";
-  return text + fmt::format("{:<28} {:>3} of {:>3}\n", fmt::format("lab {}", grade.lab),
-                            grade.earned(), grade.points());
+  text += fmt::format("{:<28} {:>3} of {:>3}\n", fmt::format("lab {}", grade.lab), grade.earned(),
+                      grade.points());
+  if (grade.race) text += fmt::format("{:<28} {}\n", "a step of your plan", race_text(*grade.race));
+  return text;
 }
 
 std::string json_of(const Grade& grade) {
@@ -87,6 +95,8 @@ std::string json_of(const Grade& grade) {
                                    {"message", each.wrong},
                                    {"hints", each.hints}});
   if (!grade.compiler_errors.empty()) json["compiler_errors"] = grade.compiler_errors;
+  if (grade.race && grade.race->refused.empty()) json["step_seconds"] = grade.race->seconds;
+  if (grade.race && !grade.race->refused.empty()) json["plan_refused"] = grade.race->refused;
   return json_text(json);
 }
 
@@ -100,6 +110,10 @@ std::string gradescope_of(const Grade& grade) {
                              {"max_score", each.points},
                              {"status", each.wrong.empty() ? "passed" : "failed"},
                              {"output", said_of(each)}});
+  if (grade.race && grade.race->refused.empty())
+    json["leaderboard"] = {
+        {{"name", "ms per step"}, {"value", grade.race->seconds * 1e3}, {"order", "asc"}}};
+  if (grade.race && !grade.race->refused.empty()) json["output"] = race_text(*grade.race);
   return json_text(json);
 }
 
@@ -148,6 +162,8 @@ std::string markdown_of(const Grade& grade) {
     text +=
         fmt::format("| {} | {} of {} | {} |\n", each.obligation, each.earned, each.points, said);
   }
+  if (grade.race)
+    text += fmt::format("\nA step of your plan: {}\n", markdown_cell(race_text(*grade.race)));
   std::istringstream errors(grade.compiler_errors);
   text += grade.compiler_errors.empty() ? "" : "\n";
   for (std::string line; std::getline(errors, line);) text += "    " + line + "\n";
@@ -190,6 +206,8 @@ std::string html_of(const Grade& grade) {
     html += "</td></tr>\n";
   }
   html += "</table>\n";
+  if (grade.race)
+    html += fmt::format("<p>A step of your plan: {}</p>\n", html_text(race_text(*grade.race)));
   if (!grade.trace.empty()) {
     html += fmt::format(
         "<h2>Step by step: {}</h2>\n<p>Marked steps differ from our solution's.</p>\n<div "

@@ -120,6 +120,7 @@ Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& o
   }
   result.traced = std::move(judgement.traced);
   result.trace = std::move(judgement.trace);
+  if (result.earned() == result.points()) result.race = race_time(lab, submission);
   return result;
 }
 

@@ -2,12 +2,14 @@
 // count, so the same submission always gets the same grade.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "labs/grader/build.h"
 #include "labs/grader/judge.h"
 #include "labs/grader/lab.h"
+#include "labs/grader/race.h"
 
 namespace lockstep {
 
@@ -42,6 +44,7 @@ struct Grade {
   std::string compiler_errors;
   std::string traced;
   std::vector<TraceRow> trace;
+  std::optional<RaceTime> race = {};  // only with all points
 
   int points() const;
   int earned() const;

@@ -27,6 +27,7 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
           .variants = {},
           .problems = {},
           .plans = {},
+          .race = {},
           .folder = folder};
   for (const auto& file : json.at("files"))
     lab.files.push_back({.name = file.at("name"),
@@ -47,6 +48,16 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
     for (const auto& plan : json.at("plans"))
       lab.plans.push_back(
           {.name = plan.at("name"), .flags = plan.at("flags"), .json = json_line(plan.at("plan"))});
+  if (json.contains("race")) {
+    const nlohmann::json& race = json["race"];
+    lab.race = {.file = race.at("file"),
+                .plan = race.at("plan").dump(),
+                .free = race.at("free"),
+                .link = race.at("link"),
+                .flops_per_s = race.at("flops_per_s"),
+                .memory_bytes_per_s = race.at("memory_bytes_per_s"),
+                .memory_limit = race.at("memory_limit")};
+  }
   if (!lab.operation.starts_with("answer")) return lab;
   const nlohmann::json& problems = json.at("problems");
   lab.problems.names = problems.at("names");

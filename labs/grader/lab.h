@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,16 @@ struct LabPlan {
   std::string name, flags, json;
 };
 
+// A leaderboard: the fastest plan of a training on a stated cluster.
+struct LabRace {
+  std::string file;               // of the submission
+  std::string plan;               // the plan to begin with, as JSON: schema lockstep.plan/1
+  std::vector<std::string> free;  // options of it that students may change or add
+  std::string link;
+  double flops_per_s = 0, memory_bytes_per_s = 0;  // of each rank's processor
+  std::int64_t memory_limit = 0;                   // bytes of each rank
+};
+
 struct Lab {
   int number = 0;
   std::string name, title, operation;
@@ -75,11 +86,14 @@ struct Lab {
   std::vector<LabVariant> variants;
   LabProblems problems;
   std::vector<LabPlan> plans;
+  std::optional<LabRace> race;
   std::string folder;  // of lab.json, instead.txt, task.md, instructor.md and functions.cc
 
   int points() const;
   // Its submission is a form that is filled in; otherwise it is code.
   bool is_form() const { return operation == "placements"; }
+  // Its code calls all of Lockstep, so its ranks are processes without its solution.
+  bool has_own_process() const { return operation.starts_with("answer_"); }
 };
 
 // All labs below `folder`, by number. Throws Error (bad_input) naming the file that cannot be read.

@@ -55,12 +55,14 @@ class World {
   }
 
  private:
+  using Route = std::pair<int, std::uint64_t>;  // the other rank, and the group
+
   struct State {
     bool is_done = false;
     std::string fault;
     std::optional<Frame> want;
-    std::map<int, std::map<std::int64_t, std::vector<std::byte>>> arrived;  // by sender and number
-    std::map<int, std::int64_t> sent;                                       // by receiver
+    std::map<Route, std::map<std::int64_t, std::vector<std::byte>>> arrived;  // by sender, number
+    std::map<Route, std::int64_t> sent;                                       // by receiver
     std::int64_t sent_bytes = 0;
   };
 
@@ -151,14 +153,15 @@ class World {
       run_.is_endless = true;
       return fail(from, "sends without end");
     }
-    state(to).arrived[from][state(from).sent[to]++] = std::move(content);
+    state(to).arrived[{from, frame.group}][state(from).sent[{to, frame.group}]++] =
+        std::move(content);
     deliver(to);
   }
 
   void deliver(int rank) {
     State& waiting = state(rank);
     if (!waiting.want) return;
-    auto& messages = waiting.arrived[waiting.want->peer];
+    auto& messages = waiting.arrived[{waiting.want->peer, waiting.want->group}];
     const auto found = messages.find(waiting.want->number);
     if (found == messages.end()) return;
     RankProcess& process = *processes_[static_cast<std::size_t>(rank)];
@@ -212,9 +215,8 @@ std::int64_t RankRun::sent_bytes() const {
 // The program of a lab whose code calls all of Lockstep has its number: it lacks that lab's solution.
 Runner::Runner(const Lab& lab, std::string library)
     : program_(std::filesystem::read_symlink("/proc/self/exe").parent_path() /
-               (lab.operation == "answer_on_rank"
-                    ? fmt::format("lockstep_lab_process_{}", lab.number)
-                    : "lockstep_lab_process")),
+               (lab.has_own_process() ? fmt::format("lockstep_lab_process_{}", lab.number)
+                                      : "lockstep_lab_process")),
       library_(std::move(library)) {}
 
 WorldRun Runner::run(const WorldOptions& options) {

@@ -61,7 +61,8 @@ void run_schedule(const LabFunctions& functions, const LabJob& job) {
 
 void run_collective(const LabFunctions& functions, const LabJob& job, Slice data, Slice out) {
   using enum LabJob::Kind;
-  Communicator comm(socket_transport(job.rank, job.ranks));
+  Ledger ledger;
+  Communicator comm(socket_transport(job.rank, job.ranks), {.ledger = &ledger});
   if (job.kind == answer_on_rank)
     return finish(Frame::Kind::result,
                   bytes_of(functions.answer_on_rank(comm, host_span<const std::int64_t>(data))));

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <vector>
 
+#include "collectives/base/checksum.h"
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
 
@@ -29,21 +32,22 @@ class Sent final : public Transfer {
   void wait() override {}
 };
 
-// The grader numbers the messages from each rank to each other rank, so receives may be waited for
-// in any order.
+// The grader numbers the messages from each rank to each other rank of a group, so receives may be
+// waited for in any order.
 class Awaited final : public Transfer {
  public:
-  Awaited(int rank, int size, Slice into, int from, std::int64_t number, std::optional<ReduceOp> op)
-      : rank_(rank), size_(size), into_(into), from_(from), number_(number), op_(op) {}
+  // `wanted`: the frame that asks for it.
+  Awaited(int rank, int size, Slice into, const Frame& wanted, std::optional<ReduceOp> op)
+      : rank_(rank), size_(size), into_(into), wanted_(wanted), op_(op) {}
 
   void wait() override {
-    write_frame({.kind = Frame::Kind::want, .peer = from_, .number = number_}, {});
+    write_frame(wanted_, {});
     const Frame arrived = read_frame();
     if (arrived.bytes != into_.bytes())
       throw Error(ErrorKind::mismatch,
                   fmt::format("rank {} sent a message of {} bytes, where this rank expects {}",
-                              from_, arrived.bytes, into_.bytes()),
-                  {.rank = rank_, .size = size_, .peer = from_});
+                              wanted_.peer, arrived.bytes, into_.bytes()),
+                  {.rank = rank_, .size = size_, .peer = wanted_.peer});
     if (op_)
       reduce(*op_);
     else
@@ -65,8 +69,7 @@ class Awaited final : public Transfer {
 
   int rank_, size_;
   Slice into_;
-  int from_;
-  std::int64_t number_;
+  Frame wanted_;
   std::optional<ReduceOp> op_;
 };
 
@@ -90,38 +93,62 @@ class OneNode final : public Network {
   int size_;
 };
 
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 class SocketTransport final : public Transport {
  public:
-  SocketTransport(int rank, int size)
+  // `ranks`: those of the world that are the group's members. `group`: its number, the same on all.
+  SocketTransport(int rank, std::vector<int> ranks, std::uint64_t group)
       : Transport({.clock = &wall_clock(), .failures = &board_, .network = &network_}),
         rank_(rank),
-        network_(size),
-        received_(static_cast<std::size_t>(size)) {}
+        ranks_(std::move(ranks)),
+        group_(group),
+        network_(static_cast<int>(ranks_.size())),
+        received_(ranks_.size()) {}
 
   std::string_view name() const override { return "lab"; }
   int rank() const override { return rank_; }
   int size() const override { return network_.ranks_per_node(); }
 
   Request isend(const Call& call, Slice data, int to) override {
-    Frame frame{.kind = Frame::Kind::send, .peer = to};
+    Frame frame{.kind = Frame::Kind::send, .peer = in_world(to), .group = group_};
     call.label.copy(frame.label.data(), frame.label.size() - 1);
     write_frame(frame, {data.data, static_cast<std::size_t>(data.bytes())});
     return std::make_unique<Sent>();
   }
   Request irecv(const Call&, Slice data, int from) override {
-    return std::make_unique<Awaited>(rank_, size(), data, from, next(from), std::nullopt);
+    return std::make_unique<Awaited>(rank_, size(), data, next(from), std::nullopt);
   }
   Request irecv_reduce(const Call&, Slice growing, int from, ReduceOp op) override {
-    return std::make_unique<Awaited>(rank_, size(), growing, from, next(from), op);
+    return std::make_unique<Awaited>(rank_, size(), growing, next(from), op);
   }
   std::size_t wait_any(const Call&, std::span<const Request>, std::span<const int>) override {
     throw without("wait_any");
   }
-  std::unique_ptr<Transport> subgroup(std::span<const int>) override { throw without("subgroup"); }
+  // All members compute the same number: that of the group it is a part of, its ranks, and how many
+  // groups of these ranks there were before.
+  std::unique_ptr<Transport> subgroup(std::span<const int> members) override {
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(in_world(member));
+    const auto own = std::ranges::find(ranks, in_world(rank_)) - ranks.begin();
+    std::string text = std::to_string(group_) + " " + std::to_string(subgroups_[ranks]++);
+    for (const int rank : ranks) text += " " + std::to_string(rank);
+    return std::make_unique<SocketTransport>(static_cast<int>(own), ranks, checksum(text));
+  }
   TwoEnds two_ends() override { throw without("two_ends"); }
 
  private:
-  std::int64_t next(int from) { return received_[static_cast<std::size_t>(from)]++; }
+  int in_world(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
+  Frame next(int from) {
+    return {.kind = Frame::Kind::want,
+            .peer = in_world(from),
+            .group = group_,
+            .number = received_[static_cast<std::size_t>(from)]++};
+  }
   // The error for a capability that no lab needs.
   Error without(const char* what) const {
     return {ErrorKind::bad_input,
@@ -130,9 +157,12 @@ class SocketTransport final : public Transport {
   }
 
   int rank_;
+  std::vector<int> ranks_;
+  std::uint64_t group_;
   OneNode network_;
   NoBoard board_;
   std::vector<std::int64_t> received_;  // by sender: how many receives were posted
+  std::map<std::vector<int>, int> subgroups_;
 };
 
 }  // namespace
@@ -159,7 +189,7 @@ void read_content(std::span<std::byte> into) {
 }
 
 std::unique_ptr<Transport> socket_transport(int rank, int size) {
-  return std::make_unique<SocketTransport>(rank, size);
+  return std::make_unique<SocketTransport>(rank, all_ranks(size), 0);
 }
 
 }  // namespace lockstep

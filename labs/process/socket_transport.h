@@ -14,7 +14,7 @@ void write_frame(Frame frame, std::span<const std::byte> content);
 Frame read_frame();
 void read_content(std::span<std::byte> into);
 
-// One group, without subgroups.
+// The whole world.
 std::unique_ptr<Transport> socket_transport(int rank, int size);
 
 }  // namespace lockstep

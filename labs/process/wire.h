@@ -21,12 +21,14 @@ struct Frame {
     // From a rank.
     ready,   // the code is loaded and the data are there
     send,    // a message to `peer`
-    want,    // needs message `number` of `peer`, and waits for it
+    want,    // needs message `number` of `peer` in this group, and waits for it
     result,  // the end: the rank's data, a schedule, or an answer; the number is a RankRun's growth
     fault,   // the end: what went wrong, as text
   };
   Kind kind = Kind::fault;
-  std::int32_t peer = -1;
+  std::int32_t peer = -1;  // a rank of the world
+  // Of a message: its group of ranks. Messages of one group keep their order.
+  std::uint64_t group = 0;
   std::int64_t number = 0, bytes = 0;
   std::array<char, 24> label{};  // for a sent message: the label of its traffic
 };

@@ -60,23 +60,30 @@ int Mesh::length(AxisSpan along) const {
   return ranks;
 }
 
+// lab: places
 AlongAxes Mesh::place_of(int rank) const {
   AlongAxes place(0);
+  // lab: solution
   for (const Axis axis : order_) {
     place[axis] = rank % lengths_[axis];
     rank /= lengths_[axis];
   }
+  // lab: given
   return place;
 }
 
 int Mesh::rank_at(const AlongAxes& place) const {
-  int rank = 0, stride = 1;
+  int rank = 0;
+  // lab: solution
+  int stride = 1;
   for (const Axis axis : order_) {
     rank += place[axis] * stride;
     stride *= lengths_[axis];
   }
+  // lab: given
   return rank;
 }
+// lab: end
 
 int Mesh::number_along(int rank, AxisSpan along) const {
   const AlongAxes place = place_of(rank);
@@ -106,8 +113,10 @@ std::vector<Mesh::Group> Mesh::groups(AxisSpan along) const {
   return groups;
 }
 
+// lab: group
 Mesh::Group Mesh::group_of(int rank, AxisSpan along) const {
   Group group = {};
+  // lab: solution
   AlongAxes place = place_of(rank);
   for (const Axis axis : along) place[axis] = 0;
   group.push_back(rank_at(place));
@@ -120,8 +129,10 @@ Mesh::Group Mesh::group_of(int rank, AxisSpan along) const {
     group = std::move(longer);
   }
   std::ranges::sort(group);
+  // lab: given
   return group;
 }
+// lab: end
 
 std::vector<Mesh::Group> Mesh::embedding_groups() const {
   std::vector<Group> groups_of_ends;

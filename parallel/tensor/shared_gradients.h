@@ -23,8 +23,9 @@ class SharedGradients {
   SharedGradients(Communicator& tensor, const Parameters& parameters, GradientMemory memory,
                   Ledger& ledger);
 
-  // Sums those among these ranges. Call once per step for each, after the last micro-batch.
+  // Sums those among these ranges, or all. Call once per step for each, after the last micro-batch.
   void reduce(const std::vector<Range>& within);
+  void reduce() { reduce({{0, parameters_.count()}}); }
 
  private:
   struct Group {

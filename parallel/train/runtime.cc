@@ -22,6 +22,7 @@
 namespace lockstep {
 namespace {
 
+// lab: runtime
 using enum Axis;
 
 // Parameters that the same ranks have, with the strategy of these ranks.
@@ -107,6 +108,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     // A replica that steps alone takes the mean over its own sequences.
     loss_scale *= plan_.replicas_apart();
     const double loss = executor_->run(micro_batches, total_targets, loss_scale);
+    // lab: solution
     if (!plan_.sums_tied_copies_last()) {
       communicate([&] { tied_.add_gradients(); });
       tied_.for_each_copy([this](int parameter) {
@@ -115,9 +117,11 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     }
     for (Replicated& own : sets_) own.data->finish();
     if (plan_.sums_tied_copies_last()) communicate([&] { tied_.add_gradients(); });
-    if (plan_.options.optimizer_in_backward) return own_part(loss);
-    for (Replicated& own : sets_)
-      communicate([&] { own.shared->reduce({{0, model_.of(own.set).count()}}); });
+    if (!plan_.options.optimizer_in_backward)
+      communicate([&] {
+        for (Replicated& own : sets_) own.shared->reduce();
+      });
+    // lab: given
     return own_part(loss);
   }
 
@@ -132,6 +136,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   double gradient_norm() override {
     begin_norm(context_.world);
     double square = 0;
+    // lab: solution
     for (Replicated& own : std::views::reverse(sets_)) {
       square += own.data->squared_norm();
       // The other parameters are the same along ep, and come later.
@@ -139,6 +144,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         communicate([&] { sum_of_norm(*model_.ranks.expert_group, square); });
     }
     communicate([&] { sum_of_norm(*model_ranks_, square); });
+    // lab: given
     return std::sqrt(square);
   }
   void update(double learning_rate, double gradient_scale) override {
@@ -290,11 +296,15 @@ PipelineRecord Runtime::finish() {
   return record;
 }
 
+// lab: end
+
 }  // namespace
 
+// lab: make_runtime
 std::unique_ptr<TrainingRank> make_runtime(RankContext& context, const Plan& plan,
                                            Backend& backend) {
   return std::make_unique<Runtime>(context, plan, backend);
 }
+// lab: end
 
 }  // namespace lockstep
