@@ -146,9 +146,12 @@ class ClassGrader {
     }
     Key key;
     key.add(of_lab).add(each.student);
-    for (const LabFile& file : each.lab->files) {
+    std::vector<std::string> names;
+    for (const LabFile& file : each.lab->files) names.push_back(file.name);
+    if (each.lab->race) names.push_back(each.lab->race->file);
+    for (const std::string& name : names) {
       try {
-        key.add(read_submitted(all_.path + "/" + each.folder, file.name));
+        key.add(read_submitted(all_.path + "/" + each.folder, name));
       } catch (const Error& error) {
         key.add("unreadable").add(error.what());
       }

@@ -9,6 +9,7 @@
 
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
+#include "collectives/base/printable.h"
 #include "labs/gradebook/kept_grades.h"
 #include "labs/grader/messages.h"
 
@@ -41,6 +42,7 @@ BookRow row_of(const HandedIn& submission, const std::optional<Course>& course,
               .status = kept_status(output, place_of(submission)),
               .place = {},
               .earned = std::vector<int>(submission.lab->obligations.size()),
+              .step_seconds = {},
               .time = submission.time};
   if (row.status == status_failed) return row;
   row.place = place_of(submission);
@@ -49,6 +51,7 @@ BookRow row_of(const HandedIn& submission, const std::optional<Course>& course,
   for (std::size_t i = 0; i < row.earned.size(); ++i)
     row.earned[i] = grade.at("obligations").at(i).at("score").get<int>();
   row.points = row.before_penalty();
+  if (grade.contains("step_seconds")) row.step_seconds = grade["step_seconds"].get<double>();
   if (!course) return row;
   row.days_late = course->days_late(*submission.lab, time_of(submission.time).value());
   row.points = course->after_penalty(row.points, row.days_late);
@@ -77,6 +80,7 @@ Gradebook read_gradebook(const ClassFolder& all, const std::optional<Course>& co
                      .status = status_missing,
                      .place = {},
                      .earned = std::vector<int>(lab->obligations.size()),
+                     .step_seconds = {},
                      .time = {}};
       // Earlier ones come first.
       for (const HandedIn& each : all.handed_in) {
@@ -111,6 +115,14 @@ std::string csv_of(const Gradebook& book) {
     text += "\r\n";
   }
   return text;
+}
+
+std::vector<const BookRow*> race_of(const Gradebook& book, const Lab& lab) {
+  std::vector<const BookRow*> race;
+  for (const BookRow& row : book.rows)
+    if (row.lab == &lab && row.step_seconds) race.push_back(&row);
+  std::ranges::stable_sort(race, {}, &BookRow::step_seconds);
+  return race;
 }
 
 LabSummary summary_of(const Gradebook& book, const Lab& lab) {
@@ -164,6 +176,9 @@ std::string summary_of(const Gradebook& book) {
     for (const auto& [name, count] : summary.missed)
       missed += fmt::format("{}{} by {}", missed.empty() ? "" : ", ", name, count);
     text += fmt::format("  missed: {}\n", missed.empty() ? "nothing" : missed);
+    for (const BookRow* row : race_of(book, *lab))
+      text += fmt::format("  {:>10.3f} ms per step  {}\n", *row->step_seconds * 1e3,
+                          printable(row->student));
   }
   return text;
 }

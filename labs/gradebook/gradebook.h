@@ -19,7 +19,8 @@ struct BookRow {
   std::string status;       // see kept_grades.h
   std::string place;        // of the submission that counts, below students/; empty: it has no page
   std::vector<int> earned;  // by obligation of the lab
-  int points = 0;           // their sum, without what the course takes for being late
+  std::optional<double> step_seconds;  // of the plan of a race, with all points
+  int points = 0;                      // their sum, without what the course takes for being late
   // With a course only.
   std::string time;
   std::int64_t days_late = 0;
@@ -54,6 +55,9 @@ struct PointsRange {
 
   std::string text() const;  // "80 to 99"
 };
+// The students who take part in a lab's race, the fastest first.
+std::vector<const BookRow*> race_of(const Gradebook& book, const Lab& lab);
+
 struct LabSummary {
   int handed_in = 0;
   double mean = 0, median = 0;

@@ -61,7 +61,14 @@ std::string page_of_lab(const Gradebook& book, const Lab& lab) {
   for (std::size_t i = 0; i < summary.missed.size(); ++i)
     html += fmt::format("{}{} by {}", i == 0 ? "" : ", ", html_text(summary.missed[i].first),
                         summary.missed[i].second);
-  return html + (summary.missed.empty() ? "nothing" : "") + ".</p>\n</section>\n";
+  html += (summary.missed.empty() ? "nothing" : "") + std::string(".</p>\n");
+  const std::vector<const BookRow*> race = race_of(book, lab);
+  if (!race.empty())
+    html += "<table>\n<tr><th>fastest plan</th><th class=\"number\">ms per step</th></tr>\n";
+  for (const BookRow* row : race)
+    html += fmt::format("<tr><td>{}</td><td class=\"number\">{:.3f}</td></tr>\n",
+                        html_text(row->student), *row->step_seconds * 1e3);
+  return html + (race.empty() ? "" : "</table>\n") + "</section>\n";
 }
 
 std::string cell_of(const BookRow& row) {

@@ -89,7 +89,8 @@ class Checked {
 
   // Compares the list of mutants with the obligations, whether the mutants are graded or not.
   void compare_with_obligations() {
-    static const std::set<std::string> of_the_way = {"bytes", "messages", "order", "memory"};
+    static const std::set<std::string> of_the_way = {"bytes", "messages", "order", "memory",
+                                                     "peaks"};
     const bool has_hidden = std::ranges::count(lab_.obligations, "hidden", &Obligation::name) > 0;
     std::set<std::string> lost;
     for (const LabMutant& mutant : lab_.mutants) {

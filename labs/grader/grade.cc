@@ -121,6 +121,8 @@ Grade grade(const Lab& lab, const std::string& submission, const GradeOptions& o
   result.traced = std::move(judgement.traced);
   result.trace = std::move(judgement.trace);
   if (result.earned() == result.points()) result.race = race_time(lab, submission);
+  // It may quote the submission.
+  if (result.race) result.race->refused = on_one_line(harmless(result.race->refused));
   return result;
 }
 

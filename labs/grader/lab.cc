@@ -51,7 +51,7 @@ Lab lab_from(const nlohmann::json& json, const std::string& folder) {
   if (json.contains("race")) {
     const nlohmann::json& race = json["race"];
     lab.race = {.file = race.at("file"),
-                .plan = race.at("plan").dump(),
+                .plan = json_line(race.at("plan")),
                 .free = race.at("free"),
                 .link = race.at("link"),
                 .flops_per_s = race.at("flops_per_s"),

@@ -9,6 +9,7 @@
 
 #include "collectives/base/device.h"
 #include "collectives/base/error.h"
+#include "collectives/base/json_text.h"
 #include "labs/grader/submission.h"
 #include "models/ops/roofline_backend.h"
 #include "parallel/train/dry_run.h"
@@ -26,7 +27,7 @@ TrainOptions options_of(const LabRace& race, const ordered_json& own) {
   PlanFile file = plan_from_json(own, race.file);
   for (const char* key : {"technique", "ranks"})
     require(own[key] == fixed[key],
-            fmt::format("{}: '{}' is not {}", race.file, key, fixed[key].dump()),
+            fmt::format("{}: '{}' is not {}", race.file, key, json_line(fixed[key])),
             "change only the options that the task names");
   const auto is_free = [&](const std::string& key) {
     return std::ranges::find(race.free, key) != race.free.end();
@@ -73,10 +74,9 @@ RaceTime timed(const LabRace& race, const Plan& plan) {
 
 std::optional<RaceTime> race_time(const Lab& lab, const std::string& submission) {
   if (!lab.race || !std::filesystem::exists(submission + "/" + lab.race->file)) return {};
-  const std::string text = read_submitted(submission, lab.race->file);
   try {
-    const ordered_json own = ordered_json::parse(text, nullptr, false);
-    require(!own.is_discarded(), lab.race->file + " is not JSON", "begin with the lab's");
+    const auto own =
+        parse_json<ordered_json>(read_submitted(submission, lab.race->file), lab.race->file);
     const TrainOptions options = options_of(*lab.race, own);
     return timed(*lab.race, plan_of(options, own["ranks"].get<int>()));
   } catch (const Error& error) {

@@ -14,8 +14,7 @@ struct RaceTime {
   std::string refused;  // why the plan takes no part; empty: it does
 };
 
-// Times the submission's plan. Nothing if the lab has no race, or the submission no plan. Throws Error
-// (bad_input) as read_submitted() does.
+// Times the submission's plan. Nothing if the lab has no race, or the submission no plan.
 std::optional<RaceTime> race_time(const Lab& lab, const std::string& submission);
 
 }  // namespace lockstep

@@ -80,9 +80,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     for (Replicated& own : sets_) own.data->load([&] { weights.set(model_.of(own.set)); });
     set_biases(routers(), weights.biases());
   }
+  // The first copies of a set send their values to rank 0, in order.
   void gather(Gathered what, const PartSink& sink) override {
-    for (const ParameterSet set : {ParameterSet::dense, ParameterSet::experts})
-      gather(set, what, sink);
+    for (const auto set : {ParameterSet::dense, ParameterSet::experts}) gather(set, what, sink);
   }
 
   void step_in_backward(double rate) override {
@@ -260,7 +260,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   Stopwatch exposed_;  // in addition to the executor's, the split layers' and the replicas'
 };
 
-// The ranks that have the first copy of a set send their values to rank 0, in order.
 void Runtime::gather(ParameterSet set, Gathered what, const PartSink& sink) {
   Communicator& world = context_.world;
   const Parameters& parameters = model_.of(set);
