@@ -305,17 +305,21 @@ class Gradebook(unittest.TestCase):
         lab = json.loads((ROOT / "labs/21_hybrid_engine/lab.json").read_text())
         race, options = lab["race"], lab["race"]["plan"]["options"]
         faster = {"tp": 4, "pp": 1, "micro_batches": 16}
-        for student, changes in (("given", {}), ("faster", faster), ("cheating", {"model": "nano"}), ("greedy", {"tp": 1, "pp": 1, "micro_batches": 4})):
+
+        def hand_in(student, changes):
+            plan = {**race["plan"], "options": {**options, **changes}}
+            (self.path / "class" / student / "21/plan.json").write_text(json.dumps(plan))
+
+        for student, changes in (("given", {}), ("faster", faster), ("cheating", {"model": "nano"})):
             self.run_program("lab", "export", 21, f"class/{student}/21", "--solution")
-            (self.path / "class" / student / "21/plan.json").write_text(json.dumps({**race["plan"], "options": {**options, **changes}}))
+            hand_in(student, changes)
         said = self.grade("book")
         folders = {student: self.path / "book/students" / student / "21_hybrid_engine" for student in os.listdir(self.path / "class")}
         grades = {student: json.loads((folder / "grade.json").read_text()) for student, folder in folders.items()}
         self.assertEqual({grade["score"] for grade in grades.values()}, {100})
         self.assertIn("'model' is not free", grades["cheating"]["plan_refused"])
-        self.assertIn(f"{race['memory_limit']} fit", grades["greedy"]["plan_refused"])
         entries = {student: json.loads((folder / "results.json").read_text()).get("leaderboard") for student, folder in folders.items()}
-        self.assertEqual((entries["cheating"], entries["greedy"]), (None, None))
+        self.assertIsNone(entries["cheating"])
         self.assertEqual(entries["faster"], [{"name": "ms per step", "value": grades["faster"]["step_seconds"] * 1e3, "order": "asc"}])
         # Fastest first, in what is printed and on the page.
         times = [f"{1e3 * grades[student]['step_seconds']:.3f}" for student in ("faster", "given")]
@@ -328,12 +332,13 @@ class Gradebook(unittest.TestCase):
         self.run_program("bench", "3d", "--ranks", 16, "--model", options["model"], "--sequence-length", options["sequence_length"], "--dtype", options["dtype"],
                          "--global-batch", options["global_batch"], "--tp", 4, "--cp", 1, "--pp", 1, "--link", race["link"], "--tflops", race["flops_per_s"] / 1e12,
                          "--memory-bandwidth", race["memory_bytes_per_s"] / 1e9, "--json", "bench.json")
-        (point,) = json.loads((self.path / "bench.json").read_text())["factorings"]
+        (point,) = json.loads((self.path / "bench.json").read_text())["benchmarks"]
         self.assertEqual(point["step_seconds"], grades["faster"]["step_seconds"])
         # A changed plan is timed again.
-        (self.path / "class/given/21/plan.json").unlink()
-        self.assertIn("1 graded, 3 kept", self.grade("book"))
-        self.assertNotIn("step_seconds", json.loads((folders["given"] / "grade.json").read_text()))
+        hand_in("cheating", {"tp": 1, "pp": 1, "micro_batches": 4})
+        self.assertIn("1 graded, 2 kept", self.grade("book"))
+        again = json.loads((folders["cheating"] / "grade.json").read_text())
+        self.assertIn(f"{race['memory_limit']} fit", again["plan_refused"])
 
 
 if __name__ == "__main__":
