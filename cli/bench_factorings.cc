@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "bench/techniques/factorings.h"
@@ -25,6 +26,9 @@ struct FactoringCommand {
   std::string memory_limit, json, plot;
   ResultFormats formats;
   double teraflops = 400, gigabytes = 3000;
+  double exposed_limit = 0;
+  bool products_only = false;
+  CLI::App* app = nullptr;
 };
 
 void within(const std::vector<int>& values, int least, int most, const char* flag) {
@@ -35,18 +39,30 @@ void within(const std::vector<int>& values, int least, int most, const char* fla
 
 void read(FactoringCommand& c) {
   FactoringBenchOptions& o = c.options;
-  within({o.ranks}, 1, 16384, "--ranks");
+  require(!o.ranks.empty(), "--ranks without a number", "use 1 to 16384");
+  within(o.ranks, 1, 16384, "--ranks");
   within({o.micro_batch_size}, 1, 1024, "--micro-batch-size");
   within({o.train.global_batch}, 0, 1 << 24, "--global-batch");
   for (const auto& [lengths, flag] : {std::pair{&o.tensor, "--tp"},
                                       {&o.context, "--cp"},
                                       {&o.pipeline, "--pp"},
                                       {&o.data, "--dp"}})
-    within(*lengths, 1, o.ranks, flag);
+    within(*lengths, 1, *std::ranges::max_element(o.ranks), flag);
   for (const double rate : {c.teraflops, c.gigabytes})
     require(rate > 0 && std::isfinite(rate), fmt::format("invalid rate {}", rate),
             "--tflops and --memory-bandwidth must be above 0");
   o.roofline = {.flops_per_s = c.teraflops * 1e12, .bytes_per_s = c.gigabytes * 1e9};
+  if (c.products_only) {
+    require(c.app->count("--memory-bandwidth") == 0, "--memory-bandwidth with --products-only",
+            "products take the time of their arithmetic alone there: omit one of them");
+    o.roofline.bytes_per_s = std::numeric_limits<double>::infinity();
+    o.roofline.timed = Roofline::Timed::products;
+  }
+  if (c.app->count("--exposed-limit") > 0) {
+    require(c.exposed_limit >= 0 && std::isfinite(c.exposed_limit),
+            fmt::format("--exposed-limit {}", c.exposed_limit), "use 0 or more");
+    o.exposed_limit = c.exposed_limit;
+  }
   given_links(o.link);
   find_schedule(o.train.schedule);  // refuses an unknown schedule for all factorings at once
   if (!c.memory_limit.empty()) o.memory_limit = given_bytes(c.memory_limit, "--memory-limit");
@@ -87,7 +103,10 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
       "3d",
       "the ways to arrange ranks along tp, cp, pp and dp, simulated: step time, exposed "
       "communication, bubble and memory");
-  app->add_option("--ranks", o.ranks, "number of ranks; all its factorings are compared")
+  c.app = app;
+  app->add_option("--ranks", o.ranks,
+                  "numbers of ranks, separated by commas; all their factorings are compared")
+      ->delimiter(',')
       ->capture_default_str();
   for (const auto& [flag, lengths, what, limited] :
        {std::tuple{"--tp", &o.tensor, "ranks that split every layer", true},
@@ -98,9 +117,10 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
                     fmt::format("only these numbers of {}, separated by commas{}", what,
                                 limited ? "; default: those that fit into a node" : ""))
         ->delimiter(',');
-  add_train_options(*app, o.train,
-                    {"model", "sequence-length", "dtype", "recompute", "zero", "schedule",
-                     "virtual-stages", "sequence-parallel", "tp-overlap", "overlap", "mesh-order"});
+  add_train_options(
+      *app, o.train,
+      {"model", "sequence-length", "dtype", "recompute", "zero", "schedule", "virtual-stages",
+       "sequence-parallel", "tp-overlap", "overlap", "forward-prefetch", "mesh-order"});
   app->add_option("--global-batch", o.train.global_batch, "sequences per step; 0: one per rank")
       ->capture_default_str();
   app->add_option("--micro-batch-size", o.micro_batch_size, "sequences of a micro-batch")
@@ -116,6 +136,13 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
       ->capture_default_str();
   app->add_option("--memory-bandwidth", c.gigabytes, "memory bandwidth of a rank, GB/s")
       ->capture_default_str();
+  app->add_flag("--products-only", c.products_only,
+                "only products of matrices take time, as in closed forms of papers");
+  app->add_flag("--per-block", o.per_block,
+                "show the time that one more block of each stage adds to a step");
+  app->add_option("--exposed-limit", c.exposed_limit,
+                  "also find the most ranks whose exposed communication takes at most this many "
+                  "times as long as computing; 0: it is all hidden");
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
   c.formats.add(*app);
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");

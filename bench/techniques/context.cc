@@ -122,7 +122,7 @@ void simulate_attention(ContextPoint& point, const Plan& plan, const Roofline& r
   if (point.expected_pairs.empty()) return;
   const Roofline only{.flops_per_s = roofline.flops_per_s,
                       .bytes_per_s = std::numeric_limits<double>::infinity(),
-                      .only_attention = true};
+                      .timed = Roofline::Timed::attention};
   point.attention_seconds = slowest(simulate_ranks(plan, only, "free"));
   // Two products of queries and keys in forward, five in backward.
   constexpr double operations = 7 * 2;

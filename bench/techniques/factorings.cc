@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "bench/techniques/counted_ranks.h"
+#include "bench/techniques/one_more_block.h"
 #include "collectives/base/error.h"
 #include "parallel/pipeline/execution/bubble.h"
 #include "parallel/predict/predict.h"
@@ -28,14 +29,14 @@ bool is_within_node(const FactoringBenchOptions& o, int t, int c) {
   return t * c <= std::max({of_node, o.tensor.empty() ? 1 : t, o.context.empty() ? 1 : c});
 }
 
-// Returns all ways to write the number of ranks as a product of wanted lengths.
-std::vector<Factoring> factorings_of(const FactoringBenchOptions& o) {
+// Returns all ways to write a number of ranks as a product of wanted lengths.
+std::vector<Factoring> factorings_of(int ranks, const FactoringBenchOptions& o) {
   std::vector<Factoring> all;
-  for (int t = 1; t <= o.ranks; ++t)
-    for (int c = 1; o.ranks % t == 0 && c <= o.ranks / t; ++c)
-      for (int p = 1; o.ranks / t % c == 0 && p <= o.ranks / t / c; ++p) {
-        if (o.ranks / t / c % p != 0) continue;
-        const int d = o.ranks / t / c / p;
+  for (int t = 1; t <= ranks; ++t)
+    for (int c = 1; ranks % t == 0 && c <= ranks / t; ++c)
+      for (int p = 1; ranks / t % c == 0 && p <= ranks / t / c; ++p) {
+        if (ranks / t / c % p != 0) continue;
+        const int d = ranks / t / c / p;
         if (!is_wanted(o.tensor, t) || !is_wanted(o.context, c) || !is_wanted(o.pipeline, p) ||
             !is_wanted(o.data, d) || !is_within_node(o, t, c))
           continue;
@@ -43,7 +44,7 @@ std::vector<Factoring> factorings_of(const FactoringBenchOptions& o) {
         factoring.lengths[tp] = t, factoring.lengths[cp] = c;
         factoring.lengths[pp] = p, factoring.lengths[dp] = d;
       }
-  require(!all.empty(), fmt::format("no factors of {} ranks with these lengths", o.ranks),
+  require(!all.empty(), fmt::format("no factors of {} ranks with these lengths", ranks),
           "the lengths given with --tp, --cp, --pp and --dp must divide --ranks");
   return all;
 }
@@ -51,10 +52,10 @@ std::vector<Factoring> factorings_of(const FactoringBenchOptions& o) {
 Plan plan_of_factoring(Factoring& factoring, const FactoringBenchOptions& o) {
   TrainOptions train = o.train;
   for (const Axis axis : axes()) train.mesh_lengths[axis] = factoring.lengths[axis];
-  if (train.global_batch == 0) train.global_batch = o.ranks;
+  if (train.global_batch == 0) train.global_batch = factoring.ranks();
   const int of_replica = train.global_batch / factoring.lengths[dp];
   train.micro_batches = factoring.micro_batches = std::max(1, of_replica / o.micro_batch_size);
-  return plan_of(train, o.ranks);
+  return plan_of(train, factoring.ranks());
 }
 
 void check_theory(const Factoring& factoring, const Plan& plan, const RankRecord& record) {
@@ -104,8 +105,7 @@ void take_parts(Factoring& factoring, const Plan& plan, const std::vector<Counte
   parts.pp = idle - parts.bubble;
 }
 
-void simulate(Factoring& factoring, const FactoringBenchOptions& options) {
-  const Plan plan = plan_of_factoring(factoring, options);
+void simulate(Factoring& factoring, const Plan& plan, const FactoringBenchOptions& options) {
   const std::vector<CountedRank> ranks =
       simulate_kinds_of_ranks(plan, options.roofline, options.link);
   factoring.kinds_of_ranks = static_cast<int>(ranks.size());
@@ -120,6 +120,27 @@ void simulate(Factoring& factoring, const FactoringBenchOptions& options) {
   }
 }
 
+// Leaves the time that one more block of each stage adds, and the memory of the model as it is.
+void simulate_block(Factoring& factoring, const Plan& plan, const FactoringBenchOptions& options) {
+  const Plan longer = with_one_more_block(plan, options);
+  Factoring more = factoring;
+  simulate(more, longer, options);
+  simulate(factoring, plan, options);
+  factoring.step_seconds = more.step_seconds - factoring.step_seconds;
+  factoring.parts = more.parts - factoring.parts;
+  // What is hidden differs by rounding errors only.
+  for (double* part : {&factoring.parts.bubble, &factoring.parts.tp, &factoring.parts.cp,
+                       &factoring.parts.dp, &factoring.parts.pp})
+    if (std::abs(*part) < 1e-9 * factoring.step_seconds) *part = 0;
+  factoring.expected_parts = expected_parts_of_block(plan, longer, options);
+}
+
+bool is_within(const StepParts& parts, double limit, bool alone) {
+  constexpr double rounding = 1e-9;
+  const double exposed = alone ? parts.largest_exposed() : parts.exposed();
+  return exposed <= (limit + rounding) * parts.compute;
+}
+
 }  // namespace
 
 std::string Factoring::name() const {
@@ -129,12 +150,17 @@ std::string Factoring::name() const {
 
 std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options,
                                         std::optional<Error>* interruption) {
-  std::vector<Factoring> all = factorings_of(options);
+  std::vector<Factoring> all;
+  for (const int ranks : options.ranks) {
+    const std::vector<Factoring> of_number = factorings_of(ranks, options);
+    all.insert(all.end(), of_number.begin(), of_number.end());
+  }
   for (Factoring& factoring : all) try {
       if (interruption && *interruption)
         factoring.refused = "not simulated: the search was interrupted";
       else
-        simulate(factoring, options);
+        (options.per_block ? simulate_block : simulate)(
+            factoring, plan_of_factoring(factoring, options), options);
     } catch (const Error& error) {
       const bool ends_search = interruption && error.kind() == ErrorKind::interrupted;
       if (error.kind() != ErrorKind::bad_input && !ends_search) throw;
@@ -146,6 +172,19 @@ std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options,
     return a.step_seconds < b.step_seconds;
   });
   return all;
+}
+
+MostRanks most_ranks(const std::vector<Factoring>& factorings, double limit, bool alone) {
+  MostRanks most{.expected = 0};
+  for (const Factoring& f : factorings) {
+    if (!f.refused.empty()) continue;
+    if (is_within(f.parts, limit, alone) && (!most.measured || f.ranks() > most.measured->ranks()))
+      most.measured = &f;
+    if (!f.expected_parts) most.expected.reset();
+    if (most.expected && is_within(*f.expected_parts, limit, alone))
+      most.expected = std::max(*most.expected, f.ranks());
+  }
+  return most;
 }
 
 const Factoring* fastest(const std::vector<Factoring>& factorings,

@@ -27,6 +27,10 @@ ordered_json lengths_json(const Factoring& f) {
   return lengths;
 }
 
+ordered_json exposed_json(const StepParts& parts) {
+  return {{"tp", parts.tp}, {"cp", parts.cp}, {"dp", parts.dp}, {"pp", parts.pp}};
+}
+
 void add_figures(ordered_json& entry, const Factoring& f, const FactoringBenchOptions& options) {
   entry.update(lengths_json(f));
   entry["link"] = options.link;
@@ -34,12 +38,23 @@ void add_figures(ordered_json& entry, const Factoring& f, const FactoringBenchOp
   entry["step_seconds"] = f.step_seconds;
   entry["compute_seconds"] = f.parts.compute;
   entry["bubble_seconds"] = f.parts.bubble;
-  entry["exposed_by_axis"] = {
-      {"tp", f.parts.tp}, {"cp", f.parts.cp}, {"dp", f.parts.dp}, {"pp", f.parts.pp}};
+  entry["exposed_by_axis"] = exposed_json(f.parts);
+  if (f.expected_parts) {
+    entry["expected_compute_seconds"] = f.expected_parts->compute;
+    entry["expected_exposed_by_axis"] = exposed_json(*f.expected_parts);
+  }
   entry["peak_bytes"] = f.peak_bytes;
   entry["busiest_rank"] = f.busiest_rank;
   entry["kinds_of_ranks"] = f.kinds_of_ranks;
   if (options.memory_limit) entry["fits"] = f.bytes() <= *options.memory_limit;
+}
+
+ordered_json most_ranks_json(const std::vector<Factoring>& factorings, double limit, bool alone) {
+  const MostRanks most = most_ranks(factorings, limit, alone);
+  ordered_json json = {{"measured", most.measured ? most.measured->ranks() : 0}};
+  if (most.expected) json["expected"] = *most.expected;
+  if (most.measured) json["lengths"] = lengths_json(*most.measured);
+  return json;
 }
 
 std::map<std::string, std::string> context_of(const FactoringBenchOptions& options) {
@@ -47,13 +62,19 @@ std::map<std::string, std::string> context_of(const FactoringBenchOptions& optio
   // For a config.json, the name without folder and ending.
   const std::filesystem::path path(train.model);
   const std::string model = path.extension() == ".json" ? path.stem().string() : train.model;
-  const int batch = train.global_batch == 0 ? options.ranks : train.global_batch;
+  // By default one sequence a rank.
+  const int batch = train.global_batch == 0 ? options.ranks.front() : train.global_batch;
+  const bool varies = train.global_batch == 0 && options.ranks.size() > 1;
   return {{"lockstep.clock", std::string(name_of(Clock::unit))},
-          {"lockstep.model", fmt::format("{}, {}, {} sequence{}", model, name_of(train.dtype),
-                                         batch, batch == 1 ? "" : "s")},
+          {"lockstep.model",
+           fmt::format("{}, {}, {}", model, name_of(train.dtype),
+                       varies ? "1 sequence a rank"
+                              : fmt::format("{} sequence{}", batch, batch == 1 ? "" : "s"))},
           {"lockstep.roofline",
-           fmt::format("{:g} TFLOP/s, {:g} GB/s", options.roofline.flops_per_s / 1e12,
-                       options.roofline.bytes_per_s / 1e9)}};
+           options.roofline.timed == Roofline::Timed::products
+               ? fmt::format("{:g} TFLOP/s, products only", options.roofline.flops_per_s / 1e12)
+               : fmt::format("{:g} TFLOP/s, {:g} GB/s", options.roofline.flops_per_s / 1e12,
+                             options.roofline.bytes_per_s / 1e9)}};
 }
 
 }  // namespace
@@ -70,10 +91,10 @@ std::string factorings_json(const std::vector<Factoring>& factorings,
     }
     written.push_back(&factoring);
     benchmark::RegisterBenchmark(entry_name(factoring, options.link).c_str(),
-                                 [&factoring, &options](benchmark::State& state) {
+                                 [&factoring](benchmark::State& state) {
                                    for (auto _ : state)
                                      state.SetIterationTime(factoring.step_seconds);
-                                   state.counters["ranks"] = options.ranks;
+                                   state.counters["ranks"] = factoring.ranks();
                                  })
         ->UseManualTime()
         ->Iterations(1)
@@ -84,6 +105,12 @@ std::string factorings_json(const std::vector<Factoring>& factorings,
     add_figures(file["benchmarks"][i], *written[i], options);
   file["refused"] = refused;
   if (options.memory_limit) file["memory_limit_bytes"] = *options.memory_limit;
+  if (options.exposed_limit) {
+    ordered_json& most = file["most_ranks"];
+    most["exposed_limit"] = *options.exposed_limit;
+    most["together"] = most_ranks_json(factorings, *options.exposed_limit, false);
+    most["alone"] = most_ranks_json(factorings, *options.exposed_limit, true);
+  }
   const Factoring* const chosen = fastest(factorings, options);
   if (!chosen) return json_text(file);
   file["fastest"] = lengths_json(*chosen);

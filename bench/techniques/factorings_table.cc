@@ -82,6 +82,18 @@ void print_row(const Factoring& f, const FactoringBenchOptions& options) {
              fits(f, options) ? "" : "  too much");
 }
 
+void print_most_ranks(const std::vector<Factoring>& factorings, double limit) {
+  fmt::print("# the most ranks with exposed communication of at most {:g} times computing:\n",
+             limit);
+  for (const bool alone : {false, true}) {
+    const MostRanks most = most_ranks(factorings, limit, alone);
+    fmt::print("#   {}: {}{}\n", alone ? "each axis alone" : "all axes together",
+               most.measured ? fmt::format("{} ({})", most.measured->ranks(), most.measured->name())
+                             : "none",
+               most.expected ? fmt::format(", by the closed forms {}", *most.expected) : "");
+  }
+}
+
 }  // namespace
 
 std::string why_not(const Factoring& other, const Factoring& chosen,
@@ -93,7 +105,8 @@ std::string why_not(const Factoring& other, const Factoring& chosen,
 
 void print_factorings(const std::vector<Factoring>& factorings,
                       const FactoringBenchOptions& options) {
-  fmt::print("{:>5} {:>5} {:>5} {:>5} {:>6} {:>12}", "# tp", "cp", "pp", "dp", "m", "step ms");
+  fmt::print("{:>5} {:>5} {:>5} {:>5} {:>6} {:>12}", "# tp", "cp", "pp", "dp", "m",
+             options.per_block ? "block ms" : "step ms");
   for (const Part& part : parts) fmt::print(" {:>9}", fmt::format("{} %", part.column));
   fmt::print(" {:>12} {:>7} {:>6}\n", "peak memory", "of rank", "kinds");
   for (const Factoring& factoring : factorings) print_row(factoring, options);
@@ -115,6 +128,7 @@ void print_factorings(const std::vector<Factoring>& factorings,
     fmt::print("# {} {}: {}\n", is_faster ? "faster, but" : "next,", other.name(),
                why_not(other, chosen ? *chosen : other, options));
   }
+  if (options.exposed_limit) print_most_ranks(factorings, *options.exposed_limit);
 }
 
 }  // namespace lockstep

@@ -79,7 +79,8 @@ void DescribedBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, d
        .dtype = a.slice.dtype,
        .operations = 2 * static_cast<double>(c.rows * c.columns) * static_cast<double>(k),
        .bytes = bytes_of(a.slice) + bytes_of(b.slice) + (beta == 0 ? 1 : 2) * bytes_of(c.slice),
-       .shape = {c.rows, c.columns, k}},
+       .shape = {c.rows, c.columns, k},
+       .is_product = true},
       [&] { inner_->gemm(a, b, c, beta); });
 }
 

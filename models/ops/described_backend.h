@@ -21,6 +21,7 @@ struct KernelCall {
   // elements of the largest operand.
   std::array<Count, 3> shape = {1, 1, 1};
   bool is_attention = false;
+  bool is_product = false;  // of two matrices
 };
 
 class DescribedBackend : public Backend {

@@ -4,6 +4,7 @@
 // of layers of any size.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "models/ops/described_backend.h"
@@ -13,7 +14,8 @@ namespace lockstep {
 struct Roofline {
   double flops_per_s = 400e12;
   double bytes_per_s = 3e12;
-  bool only_attention = false;  // no other operation takes time
+  // Which operations take time.
+  enum class Timed : std::uint8_t { all, attention, products } timed = Timed::all;
 };
 
 class RooflineBackend final : public DescribedBackend {
@@ -27,7 +29,8 @@ class RooflineBackend final : public DescribedBackend {
 
  private:
   void run(const KernelCall& call, const std::function<void()>&) override {
-    if (roofline_.only_attention && !call.is_attention) return;
+    if (roofline_.timed == Roofline::Timed::attention && !call.is_attention) return;
+    if (roofline_.timed == Roofline::Timed::products && !call.is_product) return;
     const double seconds =
         std::max(call.operations / roofline_.flops_per_s, call.bytes / roofline_.bytes_per_s);
     seconds_ += seconds;

@@ -79,6 +79,21 @@ class BenchFactorings(unittest.TestCase):
         points = {entry["pp"]: entry for entry in self.file()["benchmarks"]}
         self.assertEqual(set(points), {1, 2}, done.stdout)
 
+    def test_one_more_block_finds_the_most_ranks(self):
+        # Of 14.44 ranks, the textbook's 1 + batch * bandwidth / rate.
+        (self.path / "model.json").write_text('{"n_layer": 2, "n_head": 8, "n_embd": 4096, "n_positions": 64, "vocab_size": 16}')
+        for words in ([], ["--zero", "3", "--forward-prefetch"]):
+            done = self.bench("--ranks", "12,14,15,20", "--tp", "1", "--cp", "1", "--pp", "1", "--model", "model.json", "--dtype", "bf16",
+                              "--global-batch", "840", "--micro-batch-size", "840", "--link", "alpha=0us,beta=100GB/s",
+                              "--per-block", "--products-only", "--exposed-limit", "0", "--json", "a.json", *words)
+            file = self.file()
+            for rule in ("together", "alone"):
+                self.assertEqual(file["most_ranks"][rule], {"measured": 14, "expected": 14, "lengths": {"tp": 1, "cp": 1, "pp": 1, "dp": 14}})
+            self.assertIn("all axes together: 14 (tp 1, cp 1, pp 1, dp 14), by the closed forms 14", done.stdout)
+            self.assertEqual(file["context"]["lockstep.roofline"], "400 TFLOP/s, products only")
+            for entry in file["benchmarks"]:
+                self.assertAlmostEqual(entry["compute_seconds"] / entry["expected_compute_seconds"], 1, 9)
+
     def test_an_interrupted_search_keeps_what_it_has_found(self):
         words = [PROGRAM, "bench", "3d", "--ranks", "1024", "--model", "gpt2", "--json", "a.json"]
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,6 +123,8 @@ class BenchFactorings(unittest.TestCase):
                             (["--tp", "9", "--ranks", "8"], "--tp 9"), (["--memory-limit", "much"], "--memory-limit 'much'"),
                             (["--link", "fast"], "--link"), (["--tflops", "0"], "invalid rate 0"),
                             (["--ranks", "8", "--tp", "8"], "8 tensor-parallel ranks for 4 heads"),
+                            (["--exposed-limit", "-1"], "--exposed-limit -1"),
+                            (["--products-only", "--memory-bandwidth", "1"], "--memory-bandwidth with --products-only"),
                             (["--micro-batch-size", "0"], "--micro-batch-size 0"), (["--schedule", "1f1b,gpipe"], "unknown schedule '1f1b,gpipe'"),
                             (["--schedule", "magic", "--pp", "1"], "unknown schedule 'magic'")]:
             self.assertIn(part, self.bench(*words, status=2).stderr)

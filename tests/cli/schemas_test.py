@@ -51,6 +51,8 @@ COMMANDS = (
      "ring-contiguous,ring-zig-zag,ulysses", "--json", "cp.json"),
     ("bench", "cp", "--error", "--lengths", "128", "--json", "cp_error.json"),
     ("bench", "3d", "--ranks", "4", "--cp", "1", "--memory-limit", "8M", "--json", "3d.json"),
+    ("bench", "3d", "--ranks", "2,4", "--cp", "1", "--pp", "1", "--no-overlap", "--per-block", "--products-only", "--exposed-limit", "1",
+     "--link", "alpha=1us,beta=1GB/s", "--json", "3d_block.json"),
     ("bench", "moe", "--ranks", "4", "--tokens", "64", "--skew", "even,zipf:1", "--link", "alpha=1us,beta=25GB/s,node=2,node-alpha=1us,node-beta=100GB/s",
      "--link", "alpha=90us,beta=25GB/s,node=2,node-alpha=1us,node-beta=100GB/s", "--json", "moe.json"),
     ("train", "ddp", "--ranks", "2", "--global-batch", "2", *STEPS, "--local-steps", "2", "--outer-fragments", "2", "--outer-delay", "1",
