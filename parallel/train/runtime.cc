@@ -18,6 +18,7 @@
 #include "parallel/rank/router_balance.h"
 #include "parallel/rank/strategy.h"
 #include "parallel/tensor/shared_gradients.h"
+#include "parallel/train/gather_parts.h"
 
 namespace lockstep {
 namespace {
@@ -80,9 +81,13 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     for (Replicated& own : sets_) own.data->load([&] { weights.set(model_.of(own.set)); });
     set_biases(routers(), weights.biases());
   }
-  // The first copies of a set send their values to rank 0, in order.
   void gather(Gathered what, const PartSink& sink) override {
-    for (const auto set : {ParameterSet::dense, ParameterSet::experts}) gather(set, what, sink);
+    for (const auto set : {ParameterSet::dense, ParameterSet::experts}) {
+      const bool is_here = !model_.of(set).list().empty();
+      const DataParallel::FlatBuffer own =
+          is_here ? of(set).flat(what) : DataParallel::FlatBuffer{};
+      gather_parts(context_, plan_, set, own.all, sink);
+    }
   }
 
   void step_in_backward(double rate) override {
@@ -224,7 +229,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   void take(const Action& collective) override {
     for (Replicated& own : sets_) own.data->take(collective);
   }
-  void gather(ParameterSet set, Gathered what, const PartSink& sink);
   DataParallel& of(ParameterSet set) {
     return *std::ranges::find(sets_, set, &Replicated::set)->data;
   }
@@ -259,29 +263,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   std::optional<Executor> executor_;
   Stopwatch exposed_;  // in addition to the executor's, the split layers' and the replicas'
 };
-
-void Runtime::gather(ParameterSet set, Gathered what, const PartSink& sink) {
-  Communicator& world = context_.world;
-  const Parameters& parameters = model_.of(set);
-  const DataParallel::FlatBuffer own =
-      parameters.list().empty() ? DataParallel::FlatBuffer{} : of(set).flat(what);
-  world.set_label("weights");
-  for (int rank = 0; rank < plan_.computing_ranks(); ++rank) {
-    if (plan_.replicas(rank, set).copy != 0 || (rank != rank_ && rank_ != 0)) continue;
-    const RankOutline other(plan_, rank);
-    const Count count = other.parameters(set).count();
-    if (count == 0) continue;
-    if (rank == 0) {
-      give(parameters, own.all, sink);
-    } else if (rank_ == rank) {
-      world.send(own.all, 0);
-    } else {
-      const Tensor theirs({count}, plan_.options.dtype, context_.ledger, MemoryUse::workspace);
-      world.recv(theirs.slice(), rank);
-      give(other.parameters(set), theirs.slice(), sink);
-    }
-  }
-}
 
 PipelineRecord Runtime::finish() {
   PipelineRecord record{.in_flight = executor_->most_in_flight(), .bubble = {}};
