@@ -88,38 +88,38 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
                                    .eps = eps};
   ShardedUnit unit(parameters, of_unit, comm.size(), comm.rank(), {.stage = 1}, settings, *backend,
                    ledger);
-  const Slice values = functions.values(), gradients = functions.gradients();
+  const Slice values = unit.values(), gradients = unit.gradients();
   require(values.count == of_unit.count && gradients.count == of_unit.count,
           "the unit has no memory for all values and gradients");
   fill(values, seed);
 
-  const Slice own = functions.own_chunk(values);
+  const Slice own = unit.own_chunk(values);
   const Count first = (own.data - values.data) / element_bytes(values.dtype);
   const int groups = static_cast<int>(problem[8]);
   std::unique_ptr<AdamW> grouped;
   if (groups > 1)
     grouped = std::make_unique<AdamW>(
-        parameters.list(), first, functions.own_gradients(), settings, *backend,
-        std::make_unique<GroupedStates>(functions.own_values(), groups, ledger));
+        parameters.list(), first, unit.own_gradients(), settings, *backend,
+        std::make_unique<GroupedStates>(unit.own_values(), groups, ledger));
   const bool is_large = of_unit.count > most_printed;
   const Count stride = is_large ? of_unit.count / samples : 1;
   std::string text = "part: " + std::to_string(first) + " " + std::to_string(own.count) + "\n";
   for (std::int64_t step = 1; step <= problem[4]; ++step) {
-    functions.begin();
+    unit.begin();
     fill(gradients, seed + static_cast<std::uint64_t>(step * 100 + comm.rank()));
-    functions.reduce(comm, gradients, problem[7] != 0);
-    functions.add_reduced(functions.own_chunk(gradients));
-    text += text_of("gradients:", functions.own_gradients(), stride);
+    unit.reduce(comm, gradients, problem[7] != 0);
+    unit.add_reduced(unit.own_chunk(gradients));
+    text += text_of("gradients:", unit.own_gradients(), stride);
     double scale = 1;
     if (most_norm > 0) {
-      double square = backend->squared_norm(functions.own_gradients());
+      double square = backend->squared_norm(unit.own_gradients());
       sum_of_norm(comm, square);
       text += text_of("squares:", host_slice(std::span(&square, 1)), 1);
       scale = std::min(1.0, most_norm / std::sqrt(square));
     }
-    AdamW& optimizer = grouped ? *grouped : static_cast<AdamW&>(functions.optimizer());
+    AdamW& optimizer = grouped ? *grouped : static_cast<AdamW&>(unit.optimizer());
     optimizer.AdamW::step(learning_rate, scale);  // not by the table of the process, a skeleton's
-    functions.gather_updated(comm);
+    unit.gather_updated(comm);
     text += text_of("parameters:", values, stride);
   }
   if (is_large) text += "states: " + std::to_string(ledger.bytes(MemoryUse::optimizer));
