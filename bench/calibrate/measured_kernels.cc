@@ -38,6 +38,8 @@ void record_rank(KernelRecorder& recorder, const Plan& plan, int rank) {
                  training->load_weights();
                  const std::vector<Batch> batches = dry_batches(plan, rank, 0);
                  record_for(recorder, long_s, [&] {
+                   if (plan.options.optimizer_in_backward)
+                     training->step_in_backward(plan.options.learning_rate);
                    training->accumulate(batches, plan.tokens_per_step(), 1);
                    training->gradient_norm();
                    training->update(plan.options.learning_rate, 1);

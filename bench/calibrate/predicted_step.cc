@@ -30,6 +30,7 @@ double step_of_rank(RankContext& context, const Plan& plan, Charges& charges) {
     clock.align();
     charges.start(*clock.capabilities().clock);
     const double begin = clock.now_seconds();
+    if (plan.options.optimizer_in_backward) rank->step_in_backward(plan.options.learning_rate);
     rank->accumulate(batches, plan.tokens_per_step(), 1);
     rank->gradient_norm();
     rank->update(plan.options.learning_rate, 1);

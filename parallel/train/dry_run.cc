@@ -23,6 +23,7 @@ CountedStep count_dry_step(RankContext& context, TrainingRank& rank, const Plan&
     if (before_step) before_step();
     const Trace::Span span(context.trace, 0, fmt::format("step {}", step), "step");
     const StepCounter counter(context, rank);
+    if (plan.options.optimizer_in_backward) rank.step_in_backward(plan.options.learning_rate);
     rank.accumulate(batches, plan.tokens_per_step(), 1);
     rank.gradient_norm();
     rank.update(plan.options.learning_rate, 1);

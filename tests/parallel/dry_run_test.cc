@@ -98,6 +98,9 @@ INSTANTIATE_TEST_SUITE_P(
         DryRunCase{"zero", 4, {{"stage", "3"}, {"reduce-dtype", "f32"}}},
         DryRunCase{"fsdp", 4, {{"prefetch", "none"}}},
         DryRunCase{"fsdp", 4, {{"forward-prefetch", "true"}}},
+        DryRunCase{"ddp", 2, {{"optimizer-in-backward", "true"}, {"grad-clip", "0"}}},
+        DryRunCase{
+            "zero", 2, {{"stage", "2"}, {"optimizer-in-backward", "true"}, {"grad-clip", "0"}}},
         DryRunCase{"fsdp", 4, {{"replicas", "2"}, {"overlap", "false"}}},
         DryRunCase{"fsdp", 2, {{"micro-batches", "2"}, {"accumulation", "no-sync"}}},
         DryRunCase{"zero", 4, {{"algorithm", "pairwise+bruck"}, {"overlap", "false"}}},
