@@ -80,6 +80,8 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck&) { return !c.last().options.lora_init.empty(); }},
     {"subspaces of matrices",
      [](const FuzzCase& c, const CaseCheck&) { return c.last().options.optimizer == "galore"; }},
+    {"steps in backward",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.optimizer_in_backward; }},
     {"compressed gradients",
      [](const FuzzCase& c, const CaseCheck&) { return compresses(c.last().options); }},
     {"compressed gradients, resumed",

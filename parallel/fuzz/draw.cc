@@ -225,6 +225,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     draw_adapters(random, drawn);
     draw_exchange(random, drawn);
     draw_local_steps(random, drawn);
+    draw_in_backward(random, drawn);
     return drawn;
   }
   throw Error(ErrorKind::bad_input,

@@ -27,6 +27,9 @@ void draw_exchange(Random random, FuzzCase& drawn);
 // Every second other case whose plans have replicas lets these take their steps alone, in f64 and without ZeRO.
 // Draws from a copy, too.
 void draw_local_steps(Random random, FuzzCase& drawn);
+// Every third case that may takes those of its plans' steps in backward that can, without clipping. Draws from
+// a copy, too.
+void draw_in_backward(Random random, FuzzCase& drawn);
 // Whether it breaks no rule.
 bool is_plan(const FuzzPlan& plan, const GptConfig& model);
 

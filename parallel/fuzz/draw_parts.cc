@@ -131,6 +131,22 @@ void draw_exchange(Random random, FuzzCase& drawn) {
   chain(drawn);
 }
 
+void draw_in_backward(Random random, FuzzCase& drawn) {
+  random.discard(2);  // else only cases with adapters would be drawn
+  // Compressed gradients depend on the buckets, which are then the units.
+  if (random() % 3 != 0 || compresses(drawn.last().options)) return;
+  FuzzCase stepped = drawn;
+  for (FuzzPlan& plan : stepped.plans) {
+    plan.options.grad_clip = 0;
+    FuzzPlan in_backward = plan;
+    in_backward.options.optimizer_in_backward = true;
+    in_backward.options.micro_batches = 1;
+    if (is_plan(in_backward, drawn.model)) plan = in_backward;
+    if (!is_plan(plan, drawn.model)) return;
+  }
+  if (stepped.last().options.optimizer_in_backward && is_stable(stepped)) drawn = stepped;
+}
+
 bool is_plan(const FuzzPlan& plan, const GptConfig& model) {
   try {
     plan_of(plan, model);

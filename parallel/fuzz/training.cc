@@ -37,7 +37,9 @@ void take_training(TrainOptions& into, const TrainOptions& from) {
   static_cast<InputOptions&>(into) = from;
   static_cast<PrecisionOptions&>(into) = from;
   static_cast<RegularizationOptions&>(into) = from;
+  const bool in_backward = into.optimizer_in_backward;
   static_cast<OptimizerOptions&>(into) = from;
+  into.optimizer_in_backward = in_backward;
   static_cast<LoraOptions&>(into) = from;
   const ExpertOptions own = into;
   static_cast<ExpertOptions&>(into) = from;
