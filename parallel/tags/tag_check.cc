@@ -230,6 +230,8 @@ void TagCheck::stepped(Slice value, Slice gradient) {
   if (end < gradient.count)
     state_.fail(axes_.count(), "the optimizer gets a gradient that nothing has computed",
                 "every parameter needs the gradients of every micro-batch");
+  // Steps in backward use no norm.
+  if (state_.plan().options.optimizer_in_backward) return;
   for (std::size_t axis = 0; axis < axes_.count(); ++axis)
     if (has_axis(norm_.owed, axis))
       state_.fail(axis, "the optimizer step uses a gradient norm that was not summed over ranks",
