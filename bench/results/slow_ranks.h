@@ -17,7 +17,7 @@ struct RankTime {
   int rank = 0;
   RankSite site;
   int kind = 0;       // ranks of one kind do the same work; only they are compared
-  MeasuredTime own;       // without waiting for other ranks
+  MeasuredTime own;   // without waiting for other ranks
   double waited = 0;  // in the same time
 };
 

@@ -98,9 +98,9 @@ std::string answer(Communicator& comm, std::span<const std::int64_t> problem) {
   const int groups = static_cast<int>(problem[8]);
   std::unique_ptr<AdamW> grouped;
   if (groups > 1)
-    grouped = std::make_unique<AdamW>(
-        parameters.list(), first, unit.own_gradients(), settings, *backend,
-        std::make_unique<GroupedStates>(unit.own_values(), groups, ledger));
+    grouped =
+        std::make_unique<AdamW>(parameters.list(), first, unit.own_gradients(), settings, *backend,
+                                std::make_unique<GroupedStates>(unit.own_values(), groups, ledger));
   const bool is_large = of_unit.count > most_printed;
   const Count stride = is_large ? of_unit.count / samples : 1;
   std::string text = "part: " + std::to_string(first) + " " + std::to_string(own.count) + "\n";

@@ -340,7 +340,7 @@ class Grading(unittest.TestCase):
         readme, workflow = ((self.path / "course" / name).read_text() for name in ("README.md", ".github/workflows/grade.yml"))
         for name, lab in labs.items():
             files = sorted(file.name for file in (self.path / "course" / name).iterdir())
-            self.assertEqual(files, sorted([file["name"] for file in lab["files"]] + ["task.md"]))
+            self.assertEqual(files, sorted([file["name"] for file in lab["files"]] + ["task.md"] + ([lab["race"]["file"]] if "race" in lab else [])))
             self.assertIn(f"({name}/task.md)", readme)
             self.assertIn(f"grade {lab['number']} --submission {name}", workflow)
         for name in ("AI_POLICY.md", "TUTOR.md"):

@@ -237,6 +237,8 @@ class Schemas(unittest.TestCase):
         """One of each schema."""
         smallest = {}
         for name, file in sorted(self.files.items(), key=lambda item: len(json.dumps(item[1]))):
+            if name == "course/21_hybrid_engine/plan.json":  # claims nothing
+                continue
             smallest.setdefault(name_in(file), (name, shortened(file)))
         for name, file in smallest.values():
             self.assertEqual(self.refusals(file), [], name)
