@@ -91,7 +91,6 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
 
   void step_in_backward(double rate) override {
-    begin_norm(context_.world);
     for (Replicated& own : sets_) {
       own.matrices->begin_step();
       own.data->step_in_backward([this, &own, rate](Optimizer& optimizer, auto places) {
@@ -140,7 +139,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
   std::vector<LayerRouter> routers() override { return model_.routers(); }
   double gradient_norm() override {
-    if (!plan_.options.optimizer_in_backward) begin_norm(context_.world);
+    begin_norm(context_.world);
     double square = 0;
     // lab: solution
     for (Replicated& own : std::views::reverse(sets_)) {
