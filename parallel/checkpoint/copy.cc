@@ -60,13 +60,15 @@ Count in_share(Range range, Count all, int copies, int copy) {
 }
 
 Count written_numbers(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
-                      const RankUnits* units) {
+                      const std::vector<Range>& stepped, const RankUnits* units) {
   Count written = 0;
   const int shards = replicas.shards(), shard = replicas.shard();
   for (const auto& [numbers, ranges] : counted_ranges(plan, parameters)) {
     if (!units)
-      for (const Range& range : ranges)
-        written += numbers * in_share(range, parameters.count(), replicas.copies, replicas.copy);
+      for (const Range& whole : stepped)
+        for (const Range& range : common(ranges, {whole}))
+          written += numbers * in_share({range.first - whole.first, range.count}, whole.count,
+                                        replicas.copies, replicas.copy);
     else
       for (const OwnPart& part : own_parts(parameters, *units, shards, shard, ranges))
         written += numbers * in_share(part.range, units->all[part.unit].layout(shards).shard(shard),
@@ -99,11 +101,12 @@ std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi) {
 }
 
 Terms checkpoint_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
-                       const RankUnits* units, bool computes_on_host) {
+                       const std::vector<Range>& stepped, const RankUnits* units,
+                       bool computes_on_host) {
   Terms terms{.part = PlanPart::checkpoints};
   const bool copies = copies_states(plan) && computes_on_host;
   terms.hold({.use = MemoryUse::checkpoints,
-              .bytes = copies ? written_numbers(plan, replicas, parameters, units) *
+              .bytes = copies ? written_numbers(plan, replicas, parameters, stepped, units) *
                                     element_bytes(statistics_type(plan.options.dtype))
                               : 0,
               .formula = copies ? checkpoint_copy_formula(plan, "Psi_written") : "0"});

@@ -31,8 +31,10 @@ Count checkpoint_copy_bytes(const Plan& plan, Count elements);
 std::string checkpoint_copy_formula(const Plan& plan, std::string_view psi);
 
 // The memory of the copy of these parameters without states of matrices, for a rank that computes on the host. `units` are their
-// units, if they are sharded.
+// units, if they are sharded; otherwise `stepped` are the ranges of the flat buffer that have an optimizer
+// each.
 Terms checkpoint_terms(const Plan& plan, const ReplicaGroup& replicas, const Parameters& parameters,
-                       const RankUnits* units, bool computes_on_host);
+                       const std::vector<Range>& stepped, const RankUnits* units,
+                       bool computes_on_host);
 
 }  // namespace lockstep

@@ -36,6 +36,8 @@ void check_in_backward(const Plan& plan) {
   refuse(plan.schedule.stages > 1 || plan.length(Axis::pp) > 1,
          fmt::format("{} pipeline stages", plan.schedule.stages),
          "gradients of a stage are complete only after its last micro-batch: use --pp 1");
+  refuse(plan.schedule.has(Pass::input_gradient), "--schedule " + plan.schedule_name(),
+         "it takes the gradients of weights apart: use --schedule 1f1b");
   refuse(o.micro_batches > 1, fmt::format("--micro-batches {}", o.micro_batches),
          "gradients would be added up over micro-batches, and thus be kept: use --micro-batches 1");
   refuse(o.grad_clip > 0, fmt::format("--grad-clip {}", o.grad_clip),

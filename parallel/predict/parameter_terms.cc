@@ -27,8 +27,15 @@ ParameterTerms::ParameterTerms(const Plan& plan, int rank, const RankModel& mode
 
 std::vector<Terms> ParameterTerms::all() const {
   if (are_frozen()) return frozen();
-  std::vector<Terms> all = {checkpoint_terms(
-      plan_, replicas_, parameters_, sharding_ ? &units_ : nullptr, environment_.computes_on_host)};
+  std::vector<Range> stepped = {{0, parameters_.count()}};
+  if (plan_.options.optimizer_in_backward) {
+    stepped.clear();
+    for (const Bucket& unit : unit_buckets(model_, set_))
+      stepped.push_back({unit.offset, unit.count});
+  }
+  std::vector<Terms> all = {checkpoint_terms(plan_, replicas_, parameters_, stepped,
+                                             sharding_ ? &units_ : nullptr,
+                                             environment_.computes_on_host)};
   if (are_experts()) all.push_back(norm_of_experts());
   all.push_back(matrix_terms(plan_, rank_, parameters_, set_, environment_.computes_on_host));
   add_exchange(all);

@@ -144,6 +144,9 @@ TEST(InBackwardRules, RefuseWhatNeedsAllGradientsAtOnce) {
   EXPECT_THAT(refused("ddp", [](auto& o) { o.local_steps = 2; }),
               HasSubstr("with --local-steps 2"));
   EXPECT_THAT(refused("pipeline", [](auto&) {}), HasSubstr("with 2 pipeline stages"));
+  EXPECT_THAT(refused(
+                  "3d", [](auto& o) { o.schedule = "zb-h1"; }, 1),
+              HasSubstr("with --schedule zb-h1"));
   EXPECT_THAT(refused("ps", [](auto& o) { o.optimizer = "adamw"; }),
               HasSubstr("with parameter servers"));
   EXPECT_THAT(refused(
