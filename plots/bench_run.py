@@ -93,11 +93,6 @@ class BenchRun:
         """{(tp, cp, pp, dp): why there is no such plan}"""
         return {(*(int(entry[axis]) for axis in AXES),): entry["reason"] for entry in self.data.get("refused", [])}
 
-    @property
-    def fastest_lengths(self):
-        """(tp, cp, pp, dp) of the fastest factoring within the memory limit; None without one."""
-        return (*(self.data["fastest"][axis] for axis in AXES),) if "fastest" in self.data else None
-
     def context_limits(self):
         return [from_entry(ContextLimit, entry) for entry in self.data.get("context_limits", [])]
 

@@ -173,7 +173,7 @@ def factorings_section(results):
         return None
     reasons = [f"{_arranged(entry)}: {entry['reason']}." for run in results.benchmarks if list(run.factorings())
                for entry in run.data.get("not_chosen", [])[:2]]
-    return Section("Arrangements of ranks", " ".join([charts[0].alt, *reasons]), charts[0].explanation, charts,
+    return Section("Arrangements of ranks", " ".join([*(chart.alt for chart in charts), *reasons]), charts[0].explanation, charts,
                    "lockstep bench 3d --ranks 16 --json FILE", "bench/techniques/factorings.cc")
 
 

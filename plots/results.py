@@ -137,7 +137,7 @@ def _sort_in(results, path, data):
         list(run.context_points()), run.context_limits(), run.context_crossovers(), run.context_masks(), run.context_errors()
         list(run.moe_points()), run.moe_crossovers(), run.moe_prices(), run.moe_pairs()
         run.links(), run.slow_links()
-        list(run.factorings()), run.refused_factorings(), run.fastest_lengths
+        list(run.factorings()), run.refused_factorings()
         results.benchmarks.append(run)
     elif schema == "lockstep.schedule/1":
         forms.check(data, forms.SCHEDULE)

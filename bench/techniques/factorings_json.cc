@@ -104,6 +104,7 @@ std::string factorings_json(const std::vector<Factoring>& factorings,
   for (std::size_t i = 0; i < written.size(); ++i)
     add_figures(file["benchmarks"][i], *written[i], options);
   file["refused"] = refused;
+  if (options.per_block) file["per_block"] = true;
   if (options.memory_limit) file["memory_limit_bytes"] = *options.memory_limit;
   if (options.exposed_limit) {
     ordered_json& most = file["most_ranks"];

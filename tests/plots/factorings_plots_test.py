@@ -87,6 +87,28 @@ class Factorings(unittest.TestCase):
         self.assertIn("None of", chart.alt)
         self.assertFalse([patch for patch in chart.figure.axes[0].patches if isinstance(patch, Rectangle)])
 
+    def test_several_numbers_of_ranks_are_bars(self):
+        subprocess.run([PROGRAM, "bench", "3d", "--ranks", "2,4", "--cp", "1", "--pp", "1", "--no-overlap", "--per-block", "--json", self.path],
+                       check=True, capture_output=True, timeout=200)
+        self.addCleanup(self.run_bench, "--memory-limit", "6M")
+        file, entries = results.read([self.path]), json.loads(self.path.read_text())["benchmarks"]
+        (chart,) = factorings.charts(file)
+        (axes,) = chart.figure.axes
+        self.assertEqual(len(chart.rows), len(entries))
+        fastest = [next(entry for entry in entries if math.prod(entry[axis] for axis in AXES) == ranks) for ranks in (2, 4)]
+        _, labels = axes.get_legend_handles_labels()
+        for place, entry in enumerate(fastest):
+            heights = dict(zip(labels, (bars[place].get_height() for bars in axes.containers)))
+            self.assertAlmostEqual(sum(heights.values()) / (1e3 * entry["step_seconds"]), 1, 6)
+            self.assertAlmostEqual(heights["computing"], 1e3 * entry["compute_seconds"], 9)
+            self.assertAlmostEqual(heights["exposed along dp"], 1e3 * entry["exposed_by_axis"]["dp"], 9)
+            words = axes.get_xticklabels()[place].get_text().split("\n")
+            self.assertEqual(words, [f"{(2, 4)[place]}", *(f"{axis} {entry[axis]}" for axis in AXES if entry[axis] > 1)])
+        self.assertIn("no block is computing alone", chart.alt)
+        self.assertIn(" a block and ", chart.alt)
+        self.assertEqual(axes.get_ylabel(), "time of a block (ms)")
+        self.assertIn(chart.alt, report.factorings_section(file).finding)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
