@@ -11,12 +11,15 @@ namespace lockstep {
 
 void load_lab_code(const std::vector<Lab>& labs, const std::string& folder,
                    const std::string& source_folder) {
-  const auto lab = std::ranges::find_if(labs, [&](const Lab& each) {
-    return std::ranges::all_of(each.files, [&](const LabFile& file) {
-      return std::filesystem::exists(folder + "/" + file.name);
-    });
-  });
-  require(lab != labs.end(), "LOCKSTEP_LAB=" + folder + ": its files match no lab",
+  // The last lab has the files of earlier ones, so the lab with the most files is meant.
+  const Lab* lab = nullptr;
+  for (const Lab& each : labs)
+    if ((!lab || each.files.size() > lab->files.size()) &&
+        std::ranges::all_of(each.files, [&](const LabFile& file) {
+          return std::filesystem::exists(folder + "/" + file.name);
+        }))
+      lab = &each;
+  require(lab, "LOCKSTEP_LAB=" + folder + ": its files match no lab",
           "name the folder that `lockstep lab export` has written");
   require(!lab->operation.starts_with("answer"),
           "LOCKSTEP_LAB=" + folder + ": this lab's code is no algorithm or schedule",

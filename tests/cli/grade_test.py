@@ -346,6 +346,11 @@ class Grading(unittest.TestCase):
         for name in ("AI_POLICY.md", "TUTOR.md"):
             self.assertTrue((self.path / "course" / name).read_text())
 
+    def test_a_folder_with_the_files_of_several_labs_is_the_largest_ones(self):
+        self.run_program("lab", "export", 21, "engine", "--solution")
+        said = self.run_program("schedule", "gpipe", "--ranks", 2, "--micro-batches", 2, status=2, env={**os.environ, "LOCKSTEP_LAB": "engine"})
+        self.assertIn("LOCKSTEP_LAB=engine: this lab's code is no algorithm or schedule", said)
+
     def test_wrong_answers_of_a_form_are_run(self):
         self.run_program("lab", "export", 15, "form", "--solution")
         right = (self.path / "form/answers.txt").read_text()
