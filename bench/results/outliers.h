@@ -1,5 +1,4 @@
-// Which of several that did the same work are slower than the others: ranks, hosts, or links. One rule
-// for all.
+// Which ranks, hosts or links are slower than others that did the same work. One rule for all.
 //
 // One of them is named if its time exceeds the median of all
 //
@@ -20,7 +19,7 @@
 
 namespace lockstep {
 
-// The time of one of those that are compared. Times and errors must not be NaN; a time is finite.
+// A rank's, host's or link's time. Times and errors must not be NaN; a time is finite.
 struct MeasuredTime {
   double seconds = 0;
   double error = 0;  // standard error; infinite if not known

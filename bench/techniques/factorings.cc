@@ -120,7 +120,8 @@ void simulate(Factoring& factoring, const Plan& plan, const FactoringBenchOption
   }
 }
 
-// Leaves the time that one more block of each stage adds, and the memory of the model as it is.
+// Simulates the plan without and with one more block in each stage. The times are the difference; the
+// memory is that of the plan itself.
 void simulate_block(Factoring& factoring, const Plan& plan, const FactoringBenchOptions& options) {
   const Plan longer = with_one_more_block(plan, options);
   Factoring more = factoring;

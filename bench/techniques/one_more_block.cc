@@ -32,7 +32,7 @@ bool has_closed_form(const Plan& plan, const FactoringBenchOptions& o, const Lin
          !(overlaps && plan.length(tp) > 1);
 }
 
-// The elements of matrices that a rank holds, each of which is multiplied with every row.
+// Returns the number of elements of rank 0's matrices. Every row is multiplied with each of them.
 double matrix_elements(const Plan& plan) {
   const RankOutline outline(plan, 0);
   Count elements = 0;

@@ -57,7 +57,7 @@ TEST(Outliers, HealthyNoiseNamesNobody) {
   std::mt19937 random(2);
   for (const std::size_t count : {3u, 4u, 8u, 64u})
     for (int trial = 0; trial < 500; ++trial) {
-      // Each mean and error come from samples of which a few are far too long.
+      // A few of the samples behind each mean are far too long.
       std::lognormal_distribution<double> noise(0, 0.1);
       std::vector<MeasuredTime> times;
       for (std::size_t i = 0; i < count; ++i) {
