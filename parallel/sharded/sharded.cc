@@ -284,9 +284,9 @@ class Sharded final : public DataParallel {
   std::optional<Trace::Span> use_;  // the pass through a unit, in the trace
   Stopwatch exposed_;
   std::optional<Offload> offload_;
-  std::optional<Stream> stream_;
   std::optional<ParameterGatherer> gatherer_;
   std::optional<GradientReducer> reducer_;  // none for frozen parameters
+  std::optional<Stream> stream_;            // ends before all that its work uses
 };
 
 }  // namespace
