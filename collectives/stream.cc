@@ -70,6 +70,20 @@ Stream::~Stream() {
   }
 }
 
+void Stream::run_while(const Handle& work, const std::function<void()>& meanwhile) {
+  try {
+    meanwhile();
+  } catch (...) {
+    comm_.transport().abandon();
+    try {
+      work.wait();
+    } catch (...) {
+      // The first error is the cause.
+    }
+    throw;
+  }
+}
+
 Stream::Handle Stream::enqueue(std::function<void(Communicator&)> work) {
   Handle handle;
   handle.state_ =

@@ -38,6 +38,10 @@ class Stream {
   // Runs work(communicator of the stream) after all work enqueued before. Never waits.
   Handle enqueue(std::function<void(Communicator&)> work);
 
+  // Runs meanwhile() while the stream does `work`. If it throws, leaves the collectives of this rank and
+  // waits for the work, because the caller is about to free the memory that it uses.
+  void run_while(const Handle& work, const std::function<void()>& meanwhile);
+
   // The seconds for which the stream has worked; on a device that enqueues, the device's seconds.
   double busy_seconds() const;
   Communicator& communicator() { return comm_; }

@@ -164,19 +164,10 @@ void ExpertRanks::travel(Way way, const RowExchange& rows) {
   if (!meanwhile_ && !in_turns) return wait([&] { (dispatcher_.get()->*way)(rows); });
   const Stream::Handle sent =
       stream_->enqueue([this, way, rows](Communicator&) { (overlapped_.get()->*way)(rows); });
-  try {
+  stream_->run_while(sent, [&] {
     run(std::exchange(meanwhile_, {}));
     if (in_turns) overlap_.turns->pass_on();
-  } catch (...) {
-    // The rows use memory that is about to be freed, and other ranks may wait for this one.
-    comm_->transport().abandon();
-    try {
-      sent.wait();
-    } catch (...) {
-      // The first error is the cause.
-    }
-    throw;
-  }
+  });
   wait([&] { sent.wait(); });
 }
 

@@ -129,7 +129,7 @@ void TensorRanks::sum(Slice partial, const char* label, const Meanwhile& meanwhi
     comm.set_label(label);
     all_reduce(comm, partial);
   });
-  meanwhile();
+  stream_->run_while(sum, meanwhile);
   wait([&] { sum.wait(); });
 }
 // lab: end
