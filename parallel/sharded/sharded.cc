@@ -91,7 +91,6 @@ class Sharded final : public DataParallel {
     square_ = 0;
     for (ShardedUnit& unit : units_) unit.begin();
   }
-
   void before_use(const Unit& unit, UnitUse use) override {
     const std::size_t number = unit_of_.at(unit.first);
     if (follows_order(use)) {
@@ -134,6 +133,8 @@ class Sharded final : public DataParallel {
   void finish() override {
     const Trace::Span span(context_.trace, 0, "wait for gradients", "wait");
     if (reducer_) reducer_->finish();
+    // The sums of the norm come next: together with a gather they would need more scratch.
+    if (sharding_.steps_in_backward && !sharding_.shards_parameters()) gatherer_->wait_for_all();
   }
 
   std::vector<Slice> own_gradients(const std::vector<Range>& ranges) override {
@@ -276,7 +277,6 @@ class Sharded final : public DataParallel {
   std::vector<OwnPart> counted_;                     // own gradients that the norm counts
   double square_ = 0;                                // of those of units that have stepped
   BufferPool value_buffers_, gradient_buffers_;
-
   int micro_batch_ = 0;                        // of the step
   const RankUnits::Stage* ordered_ = nullptr;  // the stage that follows the order
   std::vector<UnitEvent> order_;
