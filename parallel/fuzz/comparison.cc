@@ -63,7 +63,7 @@ Tolerance tolerance_of_type(const TrainOptions& options) {
       case DType::f16:
         return {.numbers = 1e-3, .gradients = 0.01, .values = 1.5e-3, .least = 5e-2};
       default:
-        return {.numbers = 5e-3, .gradients = 0.08, .values = 1e-2, .least = 5e-2};
+        return {.numbers = 1e-2, .gradients = 0.08, .values = 1e-2, .least = 5e-2};
     }
   });
 }
