@@ -16,6 +16,7 @@
 #include "collectives/base/batch_means.h"
 #include "parallel/rank/own_time.h"
 #include "parallel/train/trainer.h"
+#include "tests/golden/golden.h"
 
 namespace lockstep {
 namespace {
@@ -246,8 +247,8 @@ TEST(SlowRanks, OnceCountsIfItWasLongInAll) {
 TrainOptions slow_training(int ranks) {
   TrainOptions options;
   options.technique = "ddp";
-  options.model = LOCKSTEP_GOLDEN "/config.json";
-  options.data = LOCKSTEP_GOLDEN "/tokens.bin";
+  options.model = test::golden_folder() + "/config.json";
+  options.data = test::golden_folder() + "/tokens.bin";
   options.global_batch = ranks;
   options.steps = 3;
   options.threads = 1;

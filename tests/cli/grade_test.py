@@ -227,7 +227,7 @@ class Grading(unittest.TestCase):
 
     def test_equal_submissions_get_equal_grades(self):
         formats = ("json", "gradescope", "junit", "markdown", "html")
-        folders = [self.submission(f"racing {i}", RACING) for i in range(20)]
+        folders = [self.submission(f"racing {i}", RACING) for i in range(6)]
 
         def outputs(folder):
             grade, said = self.grade(folder, *(word for name in formats for word in (f"--{name}", folder / f"grade.{name}")))

@@ -10,6 +10,7 @@
 #include "collectives/base/file.h"
 #include "models/gpt/adapter_files.h"
 #include "models/gpt/merge_adapters.h"
+#include "tests/golden/golden.h"
 #include "tests/models/adapted.h"
 
 namespace lockstep {
@@ -35,7 +36,7 @@ class AdapterFiles : public testing::Test {
   template <typename Change>
   std::string refused(Change change) {
     auto config = nlohmann::json::parse(
-        std::ifstream(std::string(LOCKSTEP_GOLDEN) + "_lora/adapter_init/adapter_config.json"));
+        std::ifstream(test::golden_folder() + "_lora/adapter_init/adapter_config.json"));
     change(config);
     const std::string path = folder_ / "adapter_config.json";
     write_file(path, config.dump());
@@ -105,7 +106,7 @@ TEST_F(AdapterFiles, OfAnotherKindAreRefused) {
 }
 
 TEST_F(AdapterFiles, OfAnotherModelAreRefused) {
-  const std::string there = std::string(LOCKSTEP_GOLDEN) + "_lora/adapter_init";
+  const std::string there = test::golden_folder() + "_lora/adapter_init";
   const LoraConfig lora = read_lora_config(adapter_config_path(there));
   const auto refused_for = [&](GptConfig model, const LoraConfig& config) -> std::string {
     const std::vector<Parameter> whole = whole_adapters(model, config);
@@ -117,7 +118,7 @@ TEST_F(AdapterFiles, OfAnotherModelAreRefused) {
       return error.what();
     }
   };
-  const GptConfig model = read_gpt_config(std::string(LOCKSTEP_GOLDEN) + "_lora/config.json");
+  const GptConfig model = read_gpt_config(test::golden_folder() + "_lora/config.json");
   EXPECT_EQ(refused_for(model, lora), "accepted");
   GptConfig deeper = model, wider = model;
   ++deeper.layers;

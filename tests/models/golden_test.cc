@@ -10,6 +10,7 @@
 #include "models/gpt/safetensors.h"
 #include "models/gpt/weights.h"
 #include "models/optimizers/whole_matrices.h"
+#include "tests/golden/golden.h"
 
 namespace lockstep {
 namespace {
@@ -65,13 +66,15 @@ void reproduce(const std::string& golden, DType dtype, double tolerance, double 
 }
 
 // The reference's weights are stored in f32, so their relative error is up to 2^-24.
-TEST(Golden, SerialInDouble) { reproduce(LOCKSTEP_GOLDEN, DType::f64, 1e-9, 1.2e-7); }
-TEST(Golden, SerialInFloat) { reproduce(LOCKSTEP_GOLDEN, DType::f32, 1e-5, 2e-3); }
+TEST(Golden, SerialInDouble) { reproduce(test::golden_folder(), DType::f64, 1e-9, 1.2e-7); }
+TEST(Golden, SerialInFloat) { reproduce(test::golden_folder(), DType::f32, 1e-5, 2e-3); }
 TEST(Golden, MuonInDouble) {
-  reproduce(LOCKSTEP_GOLDEN "_muon", DType::f64, 1e-9, 1.2e-7,
+  reproduce(test::golden_folder() + "_muon", DType::f64, 1e-9, 1.2e-7,
             {.name = "muon", .muon_momentum = 0.95, .muon_rate = 20});
 }
-TEST(Golden, ExpertsInDouble) { reproduce(LOCKSTEP_GOLDEN "_moe", DType::f64, 1e-9, 1.2e-7); }
+TEST(Golden, ExpertsInDouble) {
+  reproduce(test::golden_folder() + "_moe", DType::f64, 1e-9, 1.2e-7);
+}
 
 }  // namespace
 }  // namespace lockstep

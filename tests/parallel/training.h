@@ -12,10 +12,11 @@
 
 #include "models/gpt/safetensors.h"
 #include "parallel/train/trainer.h"
+#include "tests/golden/golden.h"
 
 namespace lockstep::test {
 
-inline const std::string golden = LOCKSTEP_GOLDEN;
+inline const std::string golden = golden_folder();
 
 // The variants of a plan to run: all; with sanitizers, to which most of them show the same code,
 // every third.

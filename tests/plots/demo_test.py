@@ -23,7 +23,7 @@ class Demo(unittest.TestCase):
         return subprocess.run([PROGRAM, "demo", *words], cwd=self.path, capture_output=True, text=True, timeout=800)
 
     def test_every_technique_is_checked_and_reported_and_failures_are_named(self):
-        done = self.run_demo("--steps", "4")
+        done = self.run_demo("--steps", "2")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for row in (["serial", "1"], ["ddp", "2"], ["ddp", "4"], ["pipeline", "2"], ["pipeline", "4"]):
             (line,) = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == row]

@@ -1,0 +1,11 @@
+// Runs that were computed elsewhere in float64, in folders beside this file.
+#pragma once
+
+#include <string>
+
+namespace lockstep::test {
+
+// The folder of the run "tiny"; those of others have a suffix, as in golden_folder() + "_moe".
+std::string golden_folder();
+
+}  // namespace lockstep::test
