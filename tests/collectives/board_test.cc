@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
+#include <thread>
 
 namespace lockstep {
 namespace {
@@ -28,6 +30,31 @@ TEST(Board, AMismatchFoundLaterIsOfTheOperationInWhichItHappened) {
     EXPECT_EQ(error.context().expected, signature(4, 10).text());
     EXPECT_EQ(error.context().got, signature(4, 11).text());
     EXPECT_EQ(error.context().failed_rank, 1);
+  }
+}
+
+// A rank has waited for long when its peer does its part and ends. The rank finds that part at its next
+// check, but only after it has seen the end.
+TEST(Board, APeerThatEndsAfterALongWaitIsNotLost) {
+  std::vector<BoardSlot> slots(2);
+  std::vector<RankWaits> waits(2);
+  AbortNotice notice{};
+  Board board(slots.data(), {&notice, waits}, {0, 1}, 10, "test");
+  const int peers[] = {1};
+  int checks = 0;
+  const auto pause = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (checks == 3) board.end(1);
+  };
+  EXPECT_NO_THROW(board.wait(
+      0, peers, {}, [&] { return ++checks > 4; }, pause));
+  EXPECT_EQ(checks, 5);
+  try {
+    board.wait(
+        0, peers, {}, [] { return false; }, pause);
+    FAIL() << "the peer has ended";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::lost_rank);
   }
 }
 

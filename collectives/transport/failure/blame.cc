@@ -230,7 +230,8 @@ void Board::throw_size(int rank, int peer, const Call& call, Slice into, Slice g
 
 void Board::give_up(int rank, std::span<const int> peers, const Call& call) const {
   constexpr double long_enough_s = 1;
-  examine(rank, peers, call, long_enough_s);
+  std::optional<double> faulty_since_s = 0;
+  examine(rank, peers, call, long_enough_s, faulty_since_s);
   throw_timeout(rank, peers, call, "all ranks wait", "none, and none is on its way", "");
 }
 

@@ -138,7 +138,8 @@ Signature Board::last(int rank) const {
   return slots_[rank].entries[static_cast<std::size_t>(newest)].read();
 }
 
-void Board::examine(int rank, std::span<const int> peers, const Call& call, double waited_s) const {
+void Board::examine(int rank, std::span<const int> peers, const Call& call, double waited_s,
+                    std::optional<double>& faulty_since_s) const {
   check_notice(rank, peers.front(), call);
   if (notice().rank() == world_rank(rank))
     throw Error(ErrorKind::lost_rank, "this rank has given up", context(rank, peers.front(), call));
@@ -154,9 +155,11 @@ void Board::examine(int rank, std::span<const int> peers, const Call& call, doub
   for (const int peer : peers) {
     const std::string fault = has_ended(peer) ? left : health_ ? health_(peer) : "";
     if (fault.empty()) continue;
-    // Messages that it sent before it left may still be in flight.
+    // Messages that it sent or took before it left may still be in flight, however long this rank
+    // has waited for them.
     constexpr double grace_s = 0.5;
-    if (waited_s < grace_s) return;
+    if (!faulty_since_s) faulty_since_s = waited_s;
+    if (waited_s - *faulty_since_s < grace_s) return;
     throw_lost(rank, peer, call, fault);
   }
   if (waited_s > timeout_s_)

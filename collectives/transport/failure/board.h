@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -136,10 +137,11 @@ class Board {
   void wait(int rank, std::span<const int> peers, const Call& call, Ready ready, Pause pause) {
     const Waiting waiting(*this, rank, peers.front(), call);
     WaitedTime waited;
+    std::optional<double> faulty_since_s;
     while (!ready()) {
       const auto now = WaitedTime::Clock::now();
       waiting.beat(now);
-      examine(rank, peers, call, waited.look(now));
+      examine(rank, peers, call, waited.look(now), faulty_since_s);
       pause();
     }
   }
@@ -192,7 +194,9 @@ class Board {
   };
 
  private:
-  void examine(int rank, std::span<const int> peers, const Call& call, double waited_s) const;
+  // `faulty_since_s`: the time of the wait at which a check first saw the fault of a peer.
+  void examine(int rank, std::span<const int> peers, const Call& call, double waited_s,
+               std::optional<double>& faulty_since_s) const;
   [[noreturn]] void throw_lost(int rank, int peer, const Call& call, std::string_view fault) const;
   [[noreturn]] void throw_mismatch(int rank, int peer, const Call& call,
                                    const Signature& got) const;
