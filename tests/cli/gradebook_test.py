@@ -2,7 +2,7 @@
 
 python3 gradebook_test.py PROGRAM ROOT [STUDENTS]
 
-Of 10 students unless told otherwise; with 200, test_a_class says how long grading takes.
+Of 8 students unless told otherwise; with 200, test_a_class says how long grading takes.
 """
 
 import concurrent.futures
@@ -25,7 +25,7 @@ import xml.etree.ElementTree
 from grade_attacks import ATTACKS, code
 
 PROGRAM, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-STUDENTS = int(sys.argv[3]) if len(sys.argv) > 3 else 10
+STUDENTS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
 LAB = json.loads((ROOT / "labs/01_ring_reduce_scatter/lab.json").read_text())
 FILE, FOLDER = LAB["files"][0]["name"], "01_ring_reduce_scatter"
 # Names that a table, a page or a link could take for something of its own.
