@@ -61,7 +61,7 @@ Tolerance tolerance_of_type(const TrainOptions& options) {
       case DType::f32:
         return {.numbers = 1e-6, .gradients = 3e-5, .values = 1e-6, .least = 1e-2};
       case DType::f16:
-        return {.numbers = 1e-3, .gradients = 0.01, .values = 1.5e-3, .least = 5e-2};
+        return {.numbers = 2e-3, .gradients = 0.02, .values = 1.5e-3, .least = 5e-2};
       default:
         return {.numbers = 1e-2, .gradients = 0.08, .values = 1e-2, .least = 5e-2};
     }
