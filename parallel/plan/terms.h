@@ -40,13 +40,14 @@ enum class Moment : std::uint8_t {
   norm_of_model,
   reduction_of_experts,
   gathers_of_frozen,
+  gathers_of_packed,
   norm_of_expert_shards,
   norm_of_experts,
   router_balance,
   choices_of_sequences,
   after_validation,  // meets the scratch of a collective only if a step follows
 };
-inline constexpr int moments_of_peaks = 11;
+inline constexpr int moments_of_peaks = 12;
 
 struct Terms {
   // Part of a step's traffic. Without a label, it is only in the total.

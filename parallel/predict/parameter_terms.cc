@@ -100,7 +100,9 @@ Terms ParameterTerms::norm_of_experts() const {
 // Values only; if they are sharded, also what gathers send.
 std::vector<Terms> ParameterTerms::frozen() const {
   // In the background gradients of adapters may be reduced at the same time.
-  const Moment gathers = plan_.options.overlap ? Moment::reduction : Moment::gathers_of_frozen;
+  const Moment gathers = plan_.options.overlap          ? Moment::reduction
+                         : set_ == ParameterSet::packed ? Moment::gathers_of_packed
+                                                        : Moment::gathers_of_frozen;
   if (sharding_)
     return {sharded_exchange_terms(plan_, rank_, *sharding_, units_, environment_.replicas[set_],
                                    gathers, Moment::norm_of_shards),
