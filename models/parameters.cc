@@ -127,9 +127,14 @@ bool Parameters::counts(const Parameter& parameter, const Placement& placement) 
 }
 
 std::vector<Range> Parameters::counted() const {
-  return ranges_where(list_, [&](const Parameter& parameter, const Placement& placement) {
-    return counts(parameter, placement);
-  });
+  const std::vector<Range> own =
+      ranges_where(list_, [&](const Parameter& parameter, const Placement& placement) {
+        return counts(parameter, placement);
+      });
+  std::vector<Range> without_padding;
+  for (const Parameter& parameter : list_)
+    append(without_padding, {parameter.offset, parameter.count - parameter.padding});
+  return common(own, without_padding);
 }
 
 std::vector<Range> Parameters::ranges_of(std::span<const int> parameters) const {

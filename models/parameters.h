@@ -34,7 +34,7 @@ struct Region {
     Placement placement;
     bool operator==(const Columns&) const = default;
   };
-  Range rows;                    // rows beyond the end are padding, which stays zero
+  Range rows;                    // those beyond the end are padding: no result depends on them
   std::vector<Columns> columns;  // next to each other in memory
 
   bool operator==(const Region&) const = default;
@@ -68,6 +68,7 @@ struct Parameter {
   double rate = 1;       // its learning rate over that of the training
   Count offset = 0;      // elements from the start of the flat buffers; no padding
   Count count = 0;
+  Count padding = 0;  // elements, the last ones
 
   const std::string& whole_name() const { return tied_to.empty() ? name : tied_to; }
   // AdamW decays matrices, not biases and layer norms.
@@ -155,7 +156,8 @@ class Parameters {
   // Whether its replica takes these elements of a parameter from this rank for norms and files:
   // others may hold the same.
   bool counts(const Parameter& parameter, const Placement& placement) const;
-  // The ranges of the flat buffers that this rank counts, ascending.
+  // The ranges of the flat buffers that this rank counts, ascending. Without padding: compressed
+  // gradients may give even zeros a sign.
   std::vector<Range> counted() const;
   // The ranges of some parameters.
   std::vector<Range> ranges_of(std::span<const int> parameters) const;

@@ -32,7 +32,8 @@ struct Tokens {
          .initial = Initial::normal,
          .region = {.rows = {first, count},
                     .columns = {{.range = {0, width}, .placement = parameters.divided(Axis::tp)}}},
-         .tied_to = tied_to});
+         .tied_to = tied_to,
+         .padding = (count - real()) * width});
   }
 };
 // lab: end
