@@ -14,13 +14,15 @@ namespace lockstep {
 namespace {
 
 // Compares all values that this rank holds, including copies of other ranks' values.
-void compare_own_values(CaseComparison& comparison, const std::vector<Parameter>& whole,
-                        const std::vector<OwnValue>& own, const Values& expected) {
+void compare_own_values(CaseComparison& comparison, const Plan& plan,
+                        const std::vector<Parameter>& whole, const std::vector<OwnValue>& own,
+                        const Values& expected) {
   const double all = norm(expected);
   for (const OwnValue& held : own) {
     const Parameter& parameter = held.parameter;
     const auto found = std::ranges::find(whole, parameter.whole_name(), &Parameter::name);
-    Values part(held.values.size());  // padding stays zero
+    // Padding stays zero, unless its gradients get signs.
+    Values part = plan.compresses_gradients() ? held.values : Values(held.values.size());
     for_each_run(parameter.region, found->shape.back(),
                  [&](const Region::Columns&, Count in_whole, Count in_part, Count count) {
                    for (Count k = 0; k < count && in_whole + k < found->count; ++k)
@@ -52,7 +54,7 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
   const Values& weights = expected.weights.at(plan.options.steps);
   const bool apart = plan.options.local_steps && plan.computes(rank);
   compare_own_values(
-      comparison, whole, got.own,
+      comparison, plan, whole, got.own,
       apart ? expected.of_replicas[static_cast<std::size_t>(plan.sequence_group(rank))] : weights);
   if (rank != 0) return;
   comparison.values("value", whole, got.weights.at(plan.options.steps), weights);
