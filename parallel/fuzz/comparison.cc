@@ -69,9 +69,9 @@ Tolerance tolerance_of_type(const TrainOptions& options) {
 }
 
 Tolerance tolerance_of_exchange(const TrainOptions& options) {
-  if (options.exchange == "int8") return {.gradients = 0.02, .least = 1};
+  if (options.exchange == "int8") return {.gradients = 0.04, .least = 1};
   if (options.exchange == "mxfp8") return {.gradients = 0.1, .least = 1};
-  if (options.exchange == "qgz:8") return {.gradients = 0.02, .least = 1};
+  if (options.exchange == "qgz:8") return {.gradients = 0.04, .least = 1};
   if (options.exchange == "qgz:4") return {.gradients = 0.5, .least = 1};
   return tolerance_of(options);
 }
