@@ -37,9 +37,9 @@ ContextRanks::ContextRanks(Communicator* comm, const ContextSplit& split, Ledger
     : split_(split),
       between_ranks_(every(comm, split.heads().rank, split.ranks_of_group(), split.groups())),
       inside_ranks_(every(comm, split.group() * split.ranks_of_group(), 1, split.ranks_of_group())),
-      between_(between_ranks_.get(), between_track, ledger),
-      inside_(inside_ranks_.get(), inside_track, ledger),
       key_values_(make_key_values(between_, split)),
-      ulysses_(inside_, split.heads()) {}
+      ulysses_(inside_, split.heads()),
+      between_(between_ranks_.get(), between_track, ledger),
+      inside_(inside_ranks_.get(), inside_track, ledger) {}
 
 }  // namespace lockstep

@@ -46,11 +46,11 @@ class ContextRanks {
 
   ContextSplit split_;
   std::unique_ptr<Communicator> between_ranks_, inside_ranks_;  // null without others
-  Exchange between_, inside_;
   std::unique_ptr<KeyValues> key_values_;
   Ulysses ulysses_;
   std::array<Tensor, 8> memory_;
   Count pairs_ = 0;
+  Exchange between_, inside_;  // end before all that their work uses
 };
 
 }  // namespace lockstep
