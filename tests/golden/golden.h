@@ -1,4 +1,4 @@
-// Runs that were computed elsewhere in float64, in folders beside this file.
+// The golden runs: results in float64 of another program, in the folders beside this file.
 #pragma once
 
 #include <string>
