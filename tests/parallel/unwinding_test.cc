@@ -99,6 +99,7 @@ std::vector<Case> overlapped() {
            [](TrainOptions& o) { o.tensor_overlap = true; }),
       with("sp_overlapped", 2, test::golden_run("sp"),
            [](TrainOptions& o) { o.tensor_overlap = true; }),
+      with("ring", 2, test::golden_run("ring-attention")),
       with("ulysses", 2, test::golden_run("ulysses")),
       with("experts", 2, test::run_with_experts("moe"),
            [](TrainOptions& o) { o.expert_ranks = 2, o.shared_expert_overlap = true; }),
