@@ -11,6 +11,7 @@
 #include "parallel/pipeline/execution/executor.h"
 #include "parallel/pipeline/execution/kept_inputs.h"
 #include "parallel/pipeline/execution/tied_embedding.h"
+#include "parallel/predict/parameter_terms.h"
 #include "parallel/predict/predict.h"
 #include "parallel/rank/first_weights.h"
 #include "parallel/rank/norm.h"
@@ -52,14 +53,18 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
         balance_(context.world.subgroup(plan.router_group(rank_)), context.ledger, plan,
                  model_.routers()),
         exposed_(context.world) {
+    const Environment unknown;
     for (const ParameterSet set : model_.sets()) {
       backend.observe(model_.of(set), set);
       Replicated& own = sets_.emplace_back(Replicated{
           .set = set, .replicas = context.world.subgroup(plan.replica_group(rank_, set))});
       own.data = make_data_parallel(context, *own.replicas, plan, model_, set, backend);
+      const ParameterTerms terms(plan, rank_, model_, set, unknown);
       own.shared.emplace(
           *model_.ranks.tensor_group, model_.of(set),
-          [&own](const auto& ranges) { return own.data->own_gradients(ranges); }, context.ledger);
+          [&own](const auto& ranges) { return own.data->own_gradients(ranges); },
+          terms.summed_together(), [&terms](const auto& ranges) { return terms.held(ranges); },
+          context.ledger);
       own.matrices.emplace(
           optimizer_settings(plan.options), model_.of(set), backend, context.ledger,
           make_matrix_exchange(plan, context.world, model_.of(set), set, backend, context.ledger));
