@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "models/gpt/weights.h"
 #include "parallel/checkpoint/box.h"
@@ -33,6 +34,15 @@ void compare_own_values(CaseComparison& comparison, const Plan& plan,
   }
 }
 
+// Whether rounding alone has turned a gradient by more than a quarter: then runs that round in another
+// order have little in common. Adapters of one column in bf16 do that after a large step.
+bool is_turned(const Values& rounded, const Values& exact) {
+  if (rounded.size() != exact.size()) return false;
+  Values error(exact.size());
+  std::ranges::transform(rounded, exact, error.begin(), std::minus());
+  return norm(error) > 0.25 * norm(exact);
+}
+
 }  // namespace
 
 void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const RunOnRank& got,
@@ -43,7 +53,7 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
     const CaseStep& elsewhere = rounded.steps.at(number);
     comparison.near(fmt::format("step {}: loss", number), here.loss, there.loss,
                     std::abs(elsewhere.loss - there.loss));
-    if (taken.skipped) continue;
+    if (taken.skipped || is_turned(elsewhere.gradients, there.gradients)) continue;
     comparison.near(fmt::format("step {}: gradient norm", number), here.norm, there.norm,
                     std::abs(elsewhere.norm - there.norm));
     // Those of steps in backward are gone.
