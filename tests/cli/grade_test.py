@@ -134,7 +134,9 @@ class Grading(unittest.TestCase):
             return [(name, codes[name][1], *result) for name, result in zip(names, results)]
 
     def test_attacks_earn_nothing(self):
-        for name, words, obligations, faults in self.attacks(ATTACKS):
+        # Half of them; all with `./lockstep test --campaign`.
+        share = 1 if os.environ.get("LOCKSTEP_CAMPAIGN") == "whole" else 2
+        for name, words, obligations, faults in self.attacks(dict(list(ATTACKS.items())[::share])):
             with self.subTest(name):
                 self.assertEqual(faults, [])
                 self.assertEqual({each["name"]: each["score"] for each in obligations.values() if each["score"] > 0}, {}, obligations)
