@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -48,8 +49,12 @@ BookRow row_of(const HandedIn& submission, const std::optional<Course>& course,
   row.place = place_of(submission);
   const auto grade =
       read_json(grade_folder(output, row.place) + "/grade.json", std::int64_t{64} << 20);
-  for (std::size_t i = 0; i < row.earned.size(); ++i)
-    row.earned[i] = grade.at("obligations").at(i).at("score").get<int>();
+  for (std::size_t i = 0; i < row.earned.size(); ++i) {
+    const auto& obligation = grade.at("obligations").at(i);
+    row.earned[i] = obligation.at("score").get<int>();
+    for (const std::string cause : obligation.at("causes"))
+      if (std::ranges::count(row.causes, cause) == 0) row.causes.push_back(cause);
+  }
   row.points = row.before_penalty();
   if (grade.contains("step_seconds")) row.step_seconds = grade["step_seconds"].get<double>();
   if (!course) return row;
@@ -59,6 +64,13 @@ BookRow row_of(const HandedIn& submission, const std::optional<Course>& course,
 }
 
 }  // namespace
+
+std::string listed(const Frequent& names) {
+  std::string text;
+  for (const auto& [name, count] : names)
+    text += fmt::format("{}{} by {}", text.empty() ? "" : ", ", name, count);
+  return text;
+}
 
 std::string PointsRange::text() const {
   return least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
@@ -135,6 +147,7 @@ LabSummary summary_of(const Gradebook& book, const Lab& lab) {
                               .most = fifth == fifths ? all - 1 : all * fifth / fifths - 1});
   summary.ranges.push_back({});
   std::vector<int> points, missed(lab.obligations.size());
+  std::map<std::string, int> causes;
   for (const BookRow& row : book.rows) {
     if (row.lab != &lab || row.status == status_missing || row.status == status_failed) continue;
     points.push_back(row.points);
@@ -143,6 +156,7 @@ LabSummary summary_of(const Gradebook& book, const Lab& lab) {
       })->count;
     for (std::size_t i = 0; i < missed.size(); ++i)
       missed[i] += row.earned[i] < lab.obligations[i].points ? 1 : 0;
+    for (const std::string& cause : row.causes) ++causes[cause];
   }
   std::ranges::sort(points);
   summary.handed_in = static_cast<int>(points.size());
@@ -152,8 +166,9 @@ LabSummary summary_of(const Gradebook& book, const Lab& lab) {
   }
   for (std::size_t i = 0; i < missed.size(); ++i)
     if (missed[i] > 0) summary.missed.emplace_back(lab.obligations[i].name, missed[i]);
-  std::ranges::stable_sort(summary.missed, std::ranges::greater{},
-                           &std::pair<std::string, int>::second);
+  summary.causes.assign(causes.begin(), causes.end());
+  for (Frequent* names : {&summary.missed, &summary.causes})
+    std::ranges::stable_sort(*names, std::ranges::greater{}, &Frequent::value_type::second);
   return summary;
 }
 
@@ -172,10 +187,10 @@ std::string summary_of(const Gradebook& book) {
     for (const PointsRange& range : summary.ranges)
       text += fmt::format("  {:>10}  {:>4}  {:#<{}}\n", range.text(), range.count, "",
                           40 * range.count / summary.handed_in);
-    std::string missed;
-    for (const auto& [name, count] : summary.missed)
-      missed += fmt::format("{}{} by {}", missed.empty() ? "" : ", ", name, count);
-    text += fmt::format("  missed: {}\n", missed.empty() ? "nothing" : missed);
+    text +=
+        fmt::format("  missed: {}\n", summary.missed.empty() ? "nothing" : listed(summary.missed));
+    if (!summary.causes.empty())
+      text += fmt::format("  known mistakes: {}\n", listed(summary.causes));
     for (const BookRow* row : race_of(book, *lab))
       text += fmt::format("  {:>10.3f} ms per step  {}\n", *row->step_seconds * 1e3,
                           printable(row->student));

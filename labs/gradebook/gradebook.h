@@ -19,6 +19,8 @@ struct BookRow {
   std::string status;       // see kept_grades.h
   std::string place;        // of the submission that counts, below students/; empty: it has no page
   std::vector<int> earned;  // by obligation of the lab
+  // The known mistakes that give exactly what an obligation found, each once.
+  std::vector<std::string> causes = {};
   std::optional<double> step_seconds;  // of the plan of a race, with all points
   int points = 0;                      // their sum, without what the course takes for being late
   // With a course only.
@@ -44,7 +46,8 @@ Gradebook read_gradebook(const ClassFolder& all, const std::optional<Course>& co
 // Columns: student, lab, points, out_of, status, and each obligation of these labs; those that a lab
 // does not have are empty. With a course, at the end: handed_in, days_late, before_penalty. RFC 4180.
 std::string csv_of(const Gradebook& book);
-// Of each lab: how many have which points, and which obligations most submissions miss.
+// Of each lab: how many have which points, which obligations most submissions miss, and by which known
+// mistakes.
 std::string summary_of(const Gradebook& book);
 // A page that lies in `output`, with links to the students' pages there.
 std::string page_of(const Gradebook& book);
@@ -58,12 +61,17 @@ struct PointsRange {
 // The students who take part in a lab's race, the fastest first.
 std::vector<const BookRow*> race_of(const Gradebook& book, const Lab& lab);
 
+// Names with how many submissions each has, the most frequent first.
+using Frequent = std::vector<std::pair<std::string, int>>;
+// "NAME by COUNT, NAME by COUNT".
+std::string listed(const Frequent& names);
+
 struct LabSummary {
   int handed_in = 0;
   double mean = 0, median = 0;
   std::vector<PointsRange> ranges;  // from all points down
-  // Obligations that somebody misses, by how many do; equals in the lab's order.
-  std::vector<std::pair<std::string, int>> missed;
+  Frequent missed;                  // obligations; equals in the lab's order
+  Frequent causes;                  // known mistakes; equals by name
 };
 LabSummary summary_of(const Gradebook& book, const Lab& lab);
 

@@ -57,11 +57,10 @@ std::string page_of_lab(const Gradebook& book, const Lab& lab) {
         "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td><td><span class=\"bar\" "
         "style=\"width: {:.1f}%\"></span></td></tr>\n",
         range.text(), range.count, 100.0 * range.count / summary.handed_in);
-  html += "</table>\n<p>Missed: ";
-  for (std::size_t i = 0; i < summary.missed.size(); ++i)
-    html += fmt::format("{}{} by {}", i == 0 ? "" : ", ", html_text(summary.missed[i].first),
-                        summary.missed[i].second);
-  html += (summary.missed.empty() ? "nothing" : "") + std::string(".</p>\n");
+  html += fmt::format("</table>\n<p>Missed: {}.</p>\n",
+                      summary.missed.empty() ? "nothing" : html_text(listed(summary.missed)));
+  if (!summary.causes.empty())
+    html += fmt::format("<p>Known mistakes: {}.</p>\n", html_text(listed(summary.causes)));
   const std::vector<const BookRow*> race = race_of(book, lab);
   if (!race.empty())
     html += "<table>\n<tr><th>fastest plan</th><th class=\"number\">ms per step</th></tr>\n";

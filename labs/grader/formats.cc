@@ -93,6 +93,7 @@ std::string json_of(const Grade& grade) {
                                    {"score", each.earned},
                                    {"met", each.wrong.empty()},
                                    {"message", each.wrong},
+                                   {"causes", each.causes},
                                    {"hints", each.hints}});
   if (!grade.compiler_errors.empty()) json["compiler_errors"] = grade.compiler_errors;
   if (grade.race && grade.race->refused.empty()) json["step_seconds"] = grade.race->seconds;

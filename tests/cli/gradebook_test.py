@@ -257,6 +257,20 @@ class Gradebook(unittest.TestCase):
                          [("ann", "1", "100", "graded", "25", ""), ("ann", "15", "100", "graded", "", "25"),
                           ("bob", "1", "0", "missing", "0", ""), ("bob", "15", "0", "graded", "", "0")])
 
+    def test_known_mistakes_of_a_class_are_counted(self):
+        mutants = json.loads((ROOT / "labs/15_who_owes/lab.json").read_text())["mutants"][:2]
+        for student, mutant in (("ann", mutants[0]), ("bob", mutants[1]), ("cyd", mutants[1])):
+            self.run_program("lab", "export", 15, f"class/{student}/15", "--solution")
+            answers = self.path / f"class/{student}/15/answers.txt"
+            for old, new in mutant["replacements"]:
+                answers.write_text(answers.read_text().replace(old, new, 1))
+        said = self.grade("book")
+        names = f"{mutants[1]['name']} by 2, {mutants[0]['name']} by 1"
+        self.assertIn(f"  known mistakes: {names}\n", said)
+        self.assertIn(f"Known mistakes: {names}.", Page((self.path / "book/index.html").read_text()).text)
+        grade = json.loads((self.path / "book/students/bob/15_who_owes/grade.json").read_text())
+        self.assertEqual({cause for each in grade["obligations"] for cause in each["causes"]}, {mutants[1]["name"]})
+
     def test_what_is_not_graded_is_named(self):
         self.submit("ann", "?\n")
         for folder in ("lab1", "01", "99", "ring_reduce_scatter", FOLDER):
