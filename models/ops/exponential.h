@@ -29,7 +29,8 @@ inline float exponential(float x) {
 
 // 2^x for x up to 0, in fewer instructions: 2^x = 2^n 2^r with |r| <= 1/2, with 2^r by a polynomial
 // through Chebyshev's points, whose error is below 2e-9. Below -125 it returns the value there,
-// almost zero. NaN stays NaN.
+// almost zero. NaN stays NaN. Above 128 it has no meaning: backward asks for keys that a query does not see
+// and then clears them.
 inline float power_of_2(float x) {
   constexpr float least = -125.0F;
   const float bounded = std::max(x, least);
@@ -38,9 +39,9 @@ inline float power_of_2(float x) {
   for (const float coefficient :
        {1.3400711e-3F, 9.6180302e-3F, 5.5503249e-2F, 2.4022652e-1F, 6.9314718e-1F, 1.0F})
     sum = sum * r + coefficient;
-  constexpr std::int32_t mantissa_bits = 23;
-  return std::bit_cast<float>(std::bit_cast<std::int32_t>(sum) +
-                              (static_cast<std::int32_t>(n) << mantissa_bits));
+  constexpr int mantissa_bits = 23;
+  const auto power = static_cast<std::uint32_t>(static_cast<std::int32_t>(n));
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(sum) + (power << mantissa_bits));
 }
 
 // Tests of equality need every bit, and their speed does not matter.
