@@ -25,7 +25,7 @@ HEADINGS = ["Card", "Problem", "Predict", "Run", "Picture", "Explain", "Exercise
 CARD = ["minutes", "before", "you will"]
 WITH_COMMANDS = ["Problem", "Run", "Picture"]
 FEWEST_QUESTIONS = 3
-MOST_SECONDS = 60
+MOST_SECONDS = 240
 MOST_SLIDERS = 4
 ROUNDING = 1e-9  # of sums of times; counts are equal
 
