@@ -25,6 +25,8 @@ NOT_SOURCES = ("build", "out", ".git", "__pycache__")
 EVERYWHERE = {"README.md", "CMakeLists.txt", "__pycache__"}
 # It takes a minute, and plots/demo_test.py runs it as it is written here.
 TESTED_ALONE = re.compile(r"^\./lockstep demo *(#.*)?\n", re.MULTILINE)
+# The next line gives the same grade, with hints and a page.
+REPEATED = re.compile(r"^(\./lockstep grade \d+ --submission \w+) \|\| true\n(?=\1 --hints)", re.MULTILINE)
 LAUNCHER = ("./lockstep", "lockstep", "mpirun.openmpi", "mpirun.mpich")
 
 # Containers, where the tests often run, have only root; Open MPI demands both variables.
@@ -54,7 +56,7 @@ def run_commands(folder, commands, seconds):
 def faults_of_commands(copy, text, program):
     make_launcher(copy, program)
     for fence in FENCE.finditer(text):
-        commands = TESTED_ALONE.sub("", fence["commands"])
+        commands = REPEATED.sub("", TESTED_ALONE.sub("", fence["commands"]))
         if fence["reason"]:
             continue
         if not commands.split() or commands.split()[0] not in LAUNCHER:
