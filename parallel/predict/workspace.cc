@@ -39,15 +39,24 @@ void update(RankModel& model, ParameterSet set, const Plan& plan, Backend& backe
   const OptimizerSettings settings = optimizer_settings(plan.options);
   Parameters& parameters = model.of(set);
   std::deque<ShardedUnit> units;
+  std::deque<Tensor> reductions;
   std::vector<Optimizer*> optimizers;
   std::unique_ptr<Optimizer> of_all;
   if (const auto sharding = sharding_of(plan, set)) {
     const RankUnits layout = sharded_units(model, *sharding, set);
     const int shards = layout.replicas.shards(), shard = layout.replicas.shard();
-    for (const UnitParameters& unit : layout.all)
-      optimizers.push_back(
-          &units.emplace_back(parameters, unit, shards, shard, *sharding, settings, backend, ledger)
-               .optimizer());
+    for (const UnitParameters& parameters_of_unit : layout.all) {
+      ShardedUnit& unit = units.emplace_back(parameters, parameters_of_unit, shards, shard,
+                                             *sharding, settings, backend, ledger);
+      optimizers.push_back(&unit.optimizer());
+      if (!sharding->steps_in_backward) continue;
+      // Each unit then steps with the buffer that its gradients were reduced in.
+      const Slice reduced = reductions
+                                .emplace_back(std::vector{unit.exchanged()}, parameters.dtype(),
+                                              ledger, MemoryUse::gradients)
+                                .slice();
+      unit.add_reduced(unit.own_chunk(reduced));
+    }
     for (const OwnPart& part : own_parts(parameters, layout, shards, shard, parameters.counted()))
       backend.squared_norm(
           units[part.unit].own_gradients().part(part.range.first, part.range.count));
