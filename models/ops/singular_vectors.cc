@@ -80,6 +80,22 @@ void orthogonalize(double* x, Count k) {
   }
 }
 
+// Makes a vector of n elements orthogonal to `count` others, which are unit vectors or zeros, and a unit
+// vector too, unless nothing is left of it.
+void make_unit(double* vector, const double* others, Count count, Count n) {
+  // Where little is left of it, rounding has turned it to the others again.
+  constexpr int times = 2;
+  for (int time = 0; time < times; ++time) {
+    for (Count other = 0; other < count; ++other) {
+      const double along = dot(vector, others + other * n, n);
+      for (Count i = 0; i < n; ++i) vector[i] -= along * others[other * n + i];
+    }
+    const double left = std::sqrt(dot(vector, vector, n));
+    if (left > 0)
+      for (Count i = 0; i < n; ++i) vector[i] /= left;
+  }
+}
+
 }  // namespace
 
 Count singular_scratch(Count rows, Count columns) {
@@ -141,14 +157,13 @@ void singular_vectors(const T* of, Count stride, Count rows, Count columns, Coun
       for (Count j = 0; j < k; ++j)
         of_smaller[place(!is_tall, r, j, k)] = static_cast<T>(factor * from[j]);
     if (!of_larger) continue;
-    double* const longer = a;
+    double* const longer = a + r * n;
     for (Count i = 0; i < n; ++i) {
       longer[i] = 0;
       for (Count j = 0; j < k; ++j) longer[i] += element(i, j) / largest * (factor * from[j]);
     }
-    const double norm = std::sqrt(dot(longer, longer, n));
-    for (Count i = 0; i < n; ++i)
-      of_larger[place(is_tall, r, i, n)] = static_cast<T>(norm > 0 ? longer[i] / norm : 0);
+    make_unit(longer, a, r, n);
+    for (Count i = 0; i < n; ++i) of_larger[place(is_tall, r, i, n)] = static_cast<T>(longer[i]);
   }
 }
 

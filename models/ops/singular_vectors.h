@@ -4,7 +4,7 @@
 //   the smaller side k = min(m, n): A = Q R by Householder reflections, A being the matrix or its
 //   transpose with k columns; then rotations of pairs of R's rows until all are orthogonal. Their
 //   norms are the singular values, the rows themselves the vectors of that side.
-//   the larger side: A v / sigma
+//   the larger side: A v / sigma, made orthogonal to those before, as rounding has turned the last ones
 //
 //   operations   2 (m n k), then 6 k^3 for each of some 6 to 10 rounds of all pairs
 //   scratch      m n + k k numbers

@@ -20,9 +20,6 @@ Tolerance coarser(const TrainOptions& options, Of of) {
     coarsest.gradients *= 4;
     coarsest.values *= 4;
   }
-  // The directions of nearly equal singular values turn with rounding, and steps in them follow.
-  if (options.optimizer == "galore" && options.dtype == DType::f64)
-    for (double* each : {&coarsest.numbers, &coarsest.gradients, &coarsest.values}) *each *= 1e3;
   return coarsest;
 }
 

@@ -113,6 +113,26 @@ TEST(SingularVectors, DoNotDependOnThreads) {
   EXPECT_EQ(one.right.values, four.right.values);
 }
 
+// The smallest singular value is rounding, but more than the least that counts: a gradient whose rows add
+// up to zero only nearly.
+TEST(SingularVectors, OfNearlyNothingAreOrthogonal) {
+  for (const auto& [rows, columns] : {std::pair<Count, Count>{8, 4}, {4, 8}}) {
+    Dense x = test::product(test::random_matrix(rows, 3, 11), test::random_matrix(3, columns, 12));
+    const Dense noise = test::random_matrix(rows, columns, 13);
+    for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] += 1e-13 * noise.values[i];
+    const Vectors found = vectors_of(x, 4);
+    const Dense left = test::product(test::transposed(found.left), found.left),
+                right = test::product(found.right, test::transposed(found.right));
+    for (Count i = 0; i < 4; ++i)
+      for (Count j = 0; j < 4; ++j) {
+        EXPECT_NEAR(left.at(i, j), i == j ? 1 : 0, 1e-14) << i << ", " << j;
+        EXPECT_NEAR(right.at(i, j), i == j ? 1 : 0, 1e-14) << i << ", " << j;
+      }
+    const Dense projected = test::product(test::transposed(found.left), x);
+    for (Count j = 0; j < columns; ++j) EXPECT_LT(std::abs(projected.at(3, j)), 1e-11) << j;
+  }
+}
+
 TEST(SingularVectors, OfNothingAreZeros) {
   const Vectors none = vectors_of(Dense(4, 6), 3);
   for (const double value : none.left.values) EXPECT_EQ(value, 0);
