@@ -25,7 +25,8 @@ bool is_stable(const FuzzCase& fuzz_case) {
     case 4:
       return model.width >= 8 && model.layers <= 5;
     default:
-      return model.width >= 16 && model.layers <= 2;
+      // A few long steps from inexact gradients lead elsewhere.
+      return model.width >= 16 && model.layers <= 2 && last.learning_rate * last.steps <= 0.01;
   }
 }
 
