@@ -26,6 +26,7 @@ Plan found_plan(const Arrangement& a, const std::string& model) {
     options.mesh_lengths[axis] = length;
   options.sequence_parallel = a.sequence_parallel;
   if (a.cp > 1) options.ring_ranks = a.cp;
+  if (a.ep > 1) options.expert_ranks = a.ep;
   if (a.replicas() > 1) options.zero_stage = a.zero_stage;
   if (a.pp > 1) {
     options.schedule = a.schedule;

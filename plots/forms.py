@@ -115,7 +115,7 @@ SCHEDULE = {
                "actions": [{"pass": WORD, "stage": COUNT, "micro_batch?": NUMBER, "begin": SPAN, "end": SPAN, "with_next": FLAG}]}],
 }
 # The parts of a step, from the products at the peak on, and what is in memory.
-SEARCH_PARTS = ("products_at_peak", "sustained_rate", "tiles_and_launches", "memory_bound", "issue", "tp", "cp", "bubble", "imbalance", "pp",
+SEARCH_PARTS = ("products_at_peak", "sustained_rate", "tiles_and_launches", "memory_bound", "issue", "tp", "cp", "ep", "bubble", "imbalance", "pp",
                 "dp", "tied_embedding", "optimizer", "step_overhead")
 SEARCH_MEMORY = ("parameters", "gradients", "optimizer", "activations", "communication", "workspace")
 _HELD = {"first": COUNT, "count": COUNT, "reduces": FLAG, "from?": COUNT, "times": [[COUNT]]}

@@ -18,6 +18,7 @@ PARTS = {
     "issue": ("waiting for the host to issue kernels", "computing"),
     "tp": ("exposed exchanges along tp", "exchanges"),
     "cp": ("exposed exchanges along cp", "exchanges"),
+    "ep": ("exchanges of the experts' rows", "exchanges"),
     "bubble": ("idle: the pipeline fills and drains", "idle"),
     "imbalance": ("idle: other stages have more to do", "idle"),
     "pp": ("exposed messages between stages", "exchanges"),

@@ -15,15 +15,14 @@
 
 namespace lockstep {
 
-// Of an activation or a parameter in bf16 or fp16.
-inline constexpr double bytes_of_16_bit = 2;
-
 // Passes of a step that are replayed: more would take seconds and gigabytes.
 inline constexpr std::int64_t most_passes = std::int64_t{1} << 22;
 
-// Consecutive GPUs are neighbours along tp, then cp, dp and pp.
+// Consecutive GPUs are neighbours along tp, then cp, dp and pp. Experts divide the same tp x cp x dp
+// GPUs in another way: neighbours along etp, which splits each expert, then ep, then their replicas.
 struct Arrangement {
   int gpus = 1, tp = 1, cp = 1, pp = 1, dp = 1;
+  int ep = 1, etp = 1;
   int zero_stage = 0;
   std::string schedule = "1f1b";
   int virtual_stages = 1;
@@ -38,21 +37,40 @@ struct Arrangement {
   int micro_batches() const { return static_cast<int>(global_batch / (micro_batch_size * dp)); }
   // Forward passes of a step through all stages.
   std::int64_t passes() const { return global_batch / (micro_batch_size * dp) * stages(); }
-  int replicas() const { return dp * cp; }  // ranks that sum gradients
+  int replicas() const { return dp * cp; }                           // ranks that sum gradients
+  int expert_replicas() const { return tp * cp * dp / (ep * etp); }  // those of experts
   int stages() const { return pp * virtual_stages; }
   // Tokens of a micro-batch on a rank, in the layers split by tp and between them.
   double tokens() const {
     return static_cast<double>(micro_batch_size) * static_cast<double>(sequence_length) / cp;
   }
   double tokens_between_layers() const { return sequence_parallel ? tokens() / tp : tokens(); }
+  // Rows that a rank sends to experts, each of its tokens to several, and that its own experts get: as
+  // if all experts got the same.
+  double sent_rows(const Transformer& model) const {
+    return tokens_between_layers() * static_cast<double>(model.experts.per_token);
+  }
+  double expert_rows(const Transformer& model) const { return sent_rows(model) * etp; }
   PipelineShape shape() const { return {pp, micro_batches(), virtual_stages}; }
 };
 
-// From a plan's keys: tp, cp, pp, dp, ep, zero, schedule, virtual_stages, micro_batch_size,
+// Layers of both kinds: those of each stage.
+struct LayerKinds {
+  int dense = 0, with_experts = 0;
+  int all() const { return dense + with_experts; }
+  LayerKinds& operator+=(const LayerKinds& other) {
+    dense += other.dense;
+    with_experts += other.with_experts;
+    return *this;
+  }
+};
+std::vector<LayerKinds> stage_layers(const Transformer& model, const Arrangement& arrangement);
+
+// From a plan's keys: tp, cp, pp, dp, ep, etp, zero, schedule, virtual_stages, micro_batch_size,
 // global_batch, sequence_length, recompute, sequence_parallel, dtype, gemm_dtype, layers_per_stage,
 // ends_count_as_layers (the embedding and the loss take the place of a layer each), tp_overlap. dp
-// follows from the others where it is not given; layers that stages do not divide are balanced, which
-// is stated as an assumption. `where` begins the error. Throws Error (bad_input) for a key that there
+// follows from the others where it is not given; layers that stages do not divide are balanced, and etp
+// is 1 if a model with experts has tp, which is stated as an assumption. `where` begins the error. Throws Error (bad_input) for a key that there
 // is not, and for what the model, the GPUs or the cost model cannot be.
 Arrangement arrangement_from(const nlohmann::ordered_json& plan, int gpus, const Transformer& model,
                              const std::string& where);
@@ -65,7 +83,7 @@ std::string_view name_of(Recompute recompute);
 std::vector<int> balanced_layers(std::int64_t layers, int stages);
 
 // Throws Error (bad_input) if the software or the hardware does not do what is arranged.
-void check(const Arrangement& arrangement, const ClusterSheet& cluster,
+void check(const Arrangement& arrangement, const Transformer& model, const ClusterSheet& cluster,
            const SoftwareProfile& profile, const std::string& where);
 
 // The vocabulary in the embedding: a multiple of 128 for each rank of tp, as Megatron pads it.

@@ -55,7 +55,7 @@ class CaseReader {
            "no number of \"gpus\" from 1 to 1048576", "how many GPUs train the model?");
     expect(has("plan"), "no \"plan\"", "say how the GPUs train the model");
     result.arrangement = arrangement_from(entry_["plan"], entry_["gpus"], result.model, where_);
-    check(result.arrangement, result.cluster, result.profile, where_);
+    check(result.arrangement, result.model, result.cluster, result.profile, where_);
     if (has("measured_seconds")) result.measured_seconds = positive("measured_seconds");
     if (has("measured_tflops_per_gpu")) {
       expect(!result.measured_seconds, "both measured_seconds and measured_tflops_per_gpu",

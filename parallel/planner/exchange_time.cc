@@ -13,23 +13,40 @@ double nic(const ClusterSheet& cluster, const SoftwareProfile& profile) {
   return profile.nic_efficiency * cluster.nic_bytes_per_second;
 }
 
+// Of consecutive ranks.
+GroupLinks links_of_neighbours(double ranks, const ClusterSheet& cluster,
+                               const SoftwareProfile& profile) {
+  if (ranks <= cluster.gpus_per_node) return {nvlink(cluster, profile), profile.nvlink_latency};
+  return {std::min(nvlink(cluster, profile), cluster.gpus_per_node * nic(cluster, profile)),
+          2 * profile.nic_latency * std::log2(ranks)};
+}
+// Of ranks that are `apart` from each other.
+GroupLinks links_of_replicas(double ranks, double apart, const ClusterSheet& cluster,
+                             const SoftwareProfile& profile) {
+  const double in_node = std::clamp(std::floor(cluster.gpus_per_node / apart), 1.0, ranks);
+  if (in_node >= ranks) return {nvlink(cluster, profile), profile.nvlink_latency};
+  const double nics = profile.flat_ring ? 1 : in_node;
+  return {std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
+          2 * profile.nic_latency * std::log2(ranks)};
+}
+
 }  // namespace
 
 GroupLinks tensor_links(const Arrangement& a, const ClusterSheet& cluster,
                         const SoftwareProfile& profile) {
-  if (a.tp <= cluster.gpus_per_node) return {nvlink(cluster, profile), profile.nvlink_latency};
-  return {std::min(nvlink(cluster, profile), cluster.gpus_per_node * nic(cluster, profile)),
-          2 * profile.nic_latency * std::log2(a.tp)};
+  return links_of_neighbours(a.tp, cluster, profile);
 }
-
+GroupLinks expert_tensor_links(const Arrangement& a, const ClusterSheet& cluster,
+                               const SoftwareProfile& profile) {
+  return links_of_neighbours(a.etp, cluster, profile);
+}
 GroupLinks replica_links(const Arrangement& a, const ClusterSheet& cluster,
                          const SoftwareProfile& profile) {
-  const double in_node =
-      std::clamp(std::floor(cluster.gpus_per_node / a.tp), 1.0, static_cast<double>(a.replicas()));
-  if (in_node >= a.replicas()) return {nvlink(cluster, profile), profile.nvlink_latency};
-  const double nics = profile.flat_ring ? 1 : in_node;
-  return {std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
-          2 * profile.nic_latency * std::log2(a.replicas())};
+  return links_of_replicas(a.replicas(), a.tp, cluster, profile);
+}
+GroupLinks expert_replica_links(const Arrangement& a, const ClusterSheet& cluster,
+                                const SoftwareProfile& profile) {
+  return links_of_replicas(a.expert_replicas(), a.ep * a.etp, cluster, profile);
 }
 
 double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& links) {
@@ -40,12 +57,21 @@ double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& lin
 double context_hop_seconds(const Transformer& model, const Arrangement& a,
                            const ClusterSheet& cluster, const SoftwareProfile& profile,
                            double times) {
-  const double kv_columns =
-      static_cast<double>(std::max<std::int64_t>(1, model.kv_heads / a.tp) * model.head_size);
-  const double bytes = times * 2 * bytes_of_16_bit * a.tokens() * kv_columns;
+  const double bytes = times * bytes_of_16_bit * a.tokens() * model.kv_columns(a.tp);
   const bool in_node = a.tp * a.cp <= cluster.gpus_per_node;
   return in_node ? profile.nvlink_latency + bytes / nvlink(cluster, profile)
                  : profile.nic_latency + bytes / nic(cluster, profile);
+}
+
+double all_to_all_seconds(double bytes, const Arrangement& a, const ClusterSheet& cluster,
+                          const SoftwareProfile& profile) {
+  if (a.ep == 1) return 0;
+  const double ranks = a.ep,
+               in_node = std::clamp(std::floor(cluster.gpus_per_node / a.etp), 1.0, ranks);
+  const double to_node = (in_node - 1) / ranks * bytes / nvlink(cluster, profile);
+  if (in_node >= ranks) return profile.nvlink_latency + to_node;
+  return profile.nic_latency +
+         std::max(to_node, (ranks - in_node) / ranks * bytes / nic(cluster, profile));
 }
 
 double stage_hop_seconds(const Transformer& model, const Arrangement& a,

@@ -3,6 +3,7 @@
 
 #include "parallel/planner/arrangement.h"
 #include "parallel/planner/closed_terms.h"
+#include "parallel/planner/kernel_cost.h"
 
 namespace lockstep {
 
@@ -12,6 +13,12 @@ GroupLinks tensor_links(const Arrangement& arrangement, const ClusterSheet& clus
 GroupLinks replica_links(const Arrangement& arrangement, const ClusterSheet& cluster,
                          const SoftwareProfile& profile);
 
+// Of the replicas of a rank's experts, and of the ranks that share an expert.
+GroupLinks expert_replica_links(const Arrangement& arrangement, const ClusterSheet& cluster,
+                                const SoftwareProfile& profile);
+GroupLinks expert_tensor_links(const Arrangement& arrangement, const ClusterSheet& cluster,
+                               const SoftwareProfile& profile);
+
 // One reduce-scatter or all-gather of `bytes` in all: (p - 1) / p of them pass each link.
 double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& links);
 
@@ -19,6 +26,10 @@ double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& lin
 double context_hop_seconds(const Transformer& model, const Arrangement& arrangement,
                            const ClusterSheet& cluster, const SoftwareProfile& profile,
                            double times);
+// All-to-all among the ranks along ep, to which each sends so many bytes in all, equally many to each
+// of them and itself: those to its node over NVLink, meanwhile the others over its NIC.
+double all_to_all_seconds(double bytes, const Arrangement& arrangement, const ClusterSheet& cluster,
+                          const SoftwareProfile& profile);
 // A message between stages.
 double stage_hop_seconds(const Transformer& model, const Arrangement& arrangement,
                          const ClusterSheet& cluster, const SoftwareProfile& profile);

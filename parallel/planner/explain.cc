@@ -27,7 +27,7 @@ struct Planner {
     FoundPlan found;
     try {
       found.arrangement = arrangement_from(keys, gpus, model, where);
-      check(found.arrangement, cluster, profile, where);
+      check(found.arrangement, model, cluster, profile, where);
       found.prediction = predict_step(model, found.arrangement, cluster, profile);
       found.fits = found.prediction.largest_memory() <= limit;
     } catch (const Error& error) {
@@ -174,6 +174,8 @@ std::vector<Neighbour> neighbours(const Transformer& model, const ClusterSheet& 
   add(best.pp % 2 == 0, {{"pp", best.pp / 2}});
   add(best.dp % 2 == 0, {{"cp", 2 * best.cp}});
   add(best.cp > 1, {{"cp", best.cp / 2}});
+  add(model.experts.count > 0, {{"ep", 2 * best.ep}});
+  add(best.ep > 1, {{"ep", best.ep / 2}});
   add(best.pp > 1, {{"virtual_stages", 2 * best.virtual_stages}});
   add(best.virtual_stages > 1, {{"virtual_stages", 1}});
   add(true, {{"micro_batch_size", 2 * best.micro_batch_size}});

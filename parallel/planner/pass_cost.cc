@@ -1,28 +1,11 @@
 #include "parallel/planner/pass_cost.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
 
 #include "parallel/planner/exchange_time.h"
 
 namespace lockstep {
 namespace {
-
-struct GemmTile {
-  double rows, columns;
-  double SoftwareProfile::*rate;
-};
-constexpr GemmTile tiles[] = {
-    {256, 128, &SoftwareProfile::tile_256x128}, {128, 256, &SoftwareProfile::tile_128x256},
-    {128, 128, &SoftwareProfile::tile_128x128}, {128, 64, &SoftwareProfile::tile_128x64},
-    {64, 128, &SoftwareProfile::tile_64x128},   {64, 64, &SoftwareProfile::tile_64x64}};
-
-// The matrices of a linear layer: (tokens x k) times (k x n).
-struct LinearShape {
-  double n, k;
-};
 
 // Adds up the kernels of a model's parts on one rank.
 class Kernels {
@@ -33,13 +16,16 @@ class Kernels {
 
   LayerCosts costs() const {
     LayerCosts result;
-    result.layer = layer();
-    if (a_.recompute == Recompute::full) result.layer.input_gradient += result.layer.forward;
-    if (a_.recompute == Recompute::selective && !profile_.flash_attention)
-      result.layer.input_gradient += attention_forward();
+    result.layer = layer(false);
+    if (model_.experts.count > 0) result.expert_layer = layer(true);
     result.embedding = embedding();
     result.head = head();
-    for (PassCosts* costs : {&result.layer, &result.embedding, &result.head})
+    for (PassCosts* costs : {&result.layer, &result.expert_layer})
+      if (a_.recompute == Recompute::full)
+        costs->input_gradient += costs->forward;
+      else if (a_.recompute == Recompute::selective && !profile_.flash_attention)
+        costs->input_gradient += attention_forward();
+    for (PassCosts* costs : {&result.layer, &result.expert_layer, &result.embedding, &result.head})
       for (PassCost* pass : {&costs->forward, &costs->input_gradient, &costs->weight_gradient})
         wait_for_issue(*pass);
     return result;
@@ -47,48 +33,44 @@ class Kernels {
 
  private:
   double tokens() const { return a_.tokens(); }
-  double width() const { return static_cast<double>(model_.width); }
-  double query_columns() const { return static_cast<double>(model_.query_width()) / a_.tp; }
-  double kv_columns() const {
-    return static_cast<double>(std::max<std::int64_t>(1, model_.kv_heads / a_.tp) *
-                               model_.head_size);
-  }
-  double hidden_columns() const { return static_cast<double>(model_.ffn) / a_.tp; }
-  double up_columns() const { return (model_.gated ? 2 : 1) * hidden_columns(); }
-  double vocabulary_rows() const {
-    return static_cast<double>(padded_vocabulary(model_, a_)) / a_.tp;
-  }
+  double width() const { return real(model_.width); }
+  double query_columns() const { return real(model_.query_width()) / a_.tp; }
+  double vocabulary_rows() const { return real(padded_vocabulary(model_, a_)) / a_.tp; }
   double masks() const { return profile_.dropout ? 1 : 0; }
-  std::array<LinearShape, 4> matrices() const {
-    return {{{query_columns() + 2 * kv_columns(), width()},
-             {width(), query_columns()},
-             {up_columns(), width()},
-             {width(), hidden_columns()}}};
-  }
 
-  PassCost product(double m, double n, double k, double batch = 1, bool fp8 = false) const {
-    return product_cost(m, n, k, batch, fp8, cluster_, profile_);
+  PassCost product(double m, double n, double k, double batch = 1) const {
+    return product_cost({.m = m, .n = n, .k = k, .batch = batch}, cluster_, profile_);
   }
   PassCost in_memory(double bytes, double kernels) const {
-    PassCost cost;
-    cost.memory_bound = bytes / (cluster_.memory_bytes_per_second * profile_.memory_efficiency) +
-                        kernels * profile_.launch_seconds;
-    cost.kernels = kernels;
-    return cost;
+    return memory_cost(bytes, kernels, profile_.memory_efficiency, cluster_, profile_);
   }
-  // A product whose operands are narrowed first.
-  PassCost linear(double m, double n, double k, double narrowed) const {
-    PassCost cost = product(m, n, k, 1, a_.fp8_gemms);
+  // A product of a linear layer, whose operands are narrowed first if it is in fp8.
+  PassCost linear(ProductShape shape, double narrowed) const {
+    shape.fp8 = a_.fp8_gemms;
+    PassCost cost = product_cost(shape, cluster_, profile_);
     if (a_.fp8_gemms) cost += in_memory(profile_.fp8_cast_bytes * narrowed, 1);
     return cost;
+  }
+  // Linear layers: one of each shape, or one of each for each expert of the rank.
+  PassCosts linears(const std::vector<LinearShape>& shapes, double rows, double experts = 1) const {
+    PassCosts pass;
+    for (const auto& [columns, inputs] : shapes) {
+      const auto add = [&](PassCost& to, double m, double n, double k, double narrowed) {
+        to += linear({.m = m, .n = n, .k = k, .batch = experts, .is_grouped = experts > 1},
+                     narrowed * experts);
+      };
+      add(pass.forward, rows, columns, inputs, rows * inputs);
+      add(pass.input_gradient, rows, inputs, columns, rows * columns);
+      add(pass.weight_gradient, inputs, columns, rows, 0);
+    }
+    return pass;
   }
 
   // Scores of all heads and queries of a rank: half of them under a causal mask, if they are left
   // out.
   double scores() const {
-    return static_cast<double>(a_.micro_batch_size) * static_cast<double>(model_.heads) / a_.tp *
-           static_cast<double>(a_.sequence_length) * static_cast<double>(a_.sequence_length) /
-           a_.cp;
+    return real(a_.micro_batch_size) * real(model_.heads) / a_.tp * real(a_.sequence_length) *
+           real(a_.sequence_length) / a_.cp;
   }
   PassCost fused_attention(double flops, double relative_efficiency) const {
     const double efficiency = std::min(1.0, profile_.gemm_efficiency * relative_efficiency);
@@ -100,14 +82,14 @@ class Kernels {
     return cost;
   }
   double fused_forward_flops() const {
-    return 4 * scores() * static_cast<double>(model_.head_size) *
+    return 2 * scores() * real(model_.head_size + model_.value_size) *
            (profile_.causal_attention ? 0.5 : 1);
   }
   PassCost attention_products() const {
-    const double s = static_cast<double>(a_.sequence_length),
-                 batch = static_cast<double>(a_.micro_batch_size * model_.heads) / a_.tp,
-                 size = static_cast<double>(model_.head_size);
-    return product(s, s, size, batch) + product(s, size, s, batch);
+    const double s = real(a_.sequence_length),
+                 batch = real(a_.micro_batch_size * model_.heads) / a_.tp;
+    return product(s, s, real(model_.head_size), batch) +
+           product(s, real(model_.value_size), s, batch);
   }
   PassCost attention_forward() const {
     if (!profile_.flash_attention)
@@ -145,33 +127,74 @@ class Kernels {
     return std::max(profile_.tensor_overlap_exposed * seconds, seconds - products);
   }
 
-  PassCosts layer() const {
-    const double t = tokens(), between = a_.tokens_between_layers() * width(),
-                 hidden = t * hidden_columns();
-    PassCosts pass;
-    for (const LinearShape& matrix : matrices()) {
-      pass.forward += linear(t, matrix.n, matrix.k, t * matrix.k);
-      pass.input_gradient += linear(t, matrix.k, matrix.n, t * matrix.n);
-      pass.weight_gradient += linear(matrix.k, matrix.n, t, 0);
-    }
+  PassCosts layer(bool has_experts) const {
+    const double t = tokens(), between = a_.tokens_between_layers() * width(), tp = a_.tp;
+    const std::int64_t mlp = has_experts ? model_.experts.shared_ffn : model_.ffn;
+    PassCosts pass = linears(model_.attention_products(a_.tp), t);
+    if (mlp > 0) pass += linears(model_.mlp_products(mlp, a_.tp), t);
     const double forward_products = pass.forward.compute(),
                  input_products = pass.input_gradient.compute();
     pass.forward += attention_forward();
     pass.input_gradient += attention_backward();
-    // Norms, residuals and masks; activation; transposes of heads, or rotations.
+    // Norms, residuals and masks; transposes of heads, or rotations.
     pass.forward += in_memory(2 * between * (10 + masks()), 6);
-    pass.forward += in_memory((model_.gated ? 6 : 4) * hidden, 1);
     pass.forward += in_memory(4 * t * query_columns(), 1);
     pass.input_gradient +=
         in_memory(2 * between * (12 + masks()) + (model_.biases ? 6 * t * query_columns() : 0), 10);
-    pass.input_gradient += in_memory((model_.gated ? 10 : 8) * hidden, 2);
     pass.input_gradient += in_memory(4 * t * query_columns(), 1);
-    pass.weight_gradient += in_memory(
-        profile_.accumulation_bytes * static_cast<double>(model_.layer_matrices()) / a_.tp, 6);
-    // Sequence parallelism gathers its inputs once more, for the weights' gradients.
-    pass.forward.tensor = tensor_exchange(2, 0, forward_products);
-    pass.input_gradient.tensor = tensor_exchange(2, 2, input_products);
+    if (mlp > 0) add_activation(pass, t * real(mlp) / tp);
+    if (model_.latent.exists()) add_latents(pass);
+    const std::int64_t whole = model_.whole_matrices(has_experts);
+    double matrices = real(model_.layer_matrices(has_experts) - whole) / tp + real(whole);
+    if (has_experts) {
+      add_experts(pass);
+      matrices += real(model_.experts.count / a_.ep * model_.expert_matrices()) / a_.etp;
+    }
+    pass.weight_gradient += in_memory(profile_.accumulation_bytes * matrices, 6);
+    // Of attention and the MLP. Sequence parallelism gathers its inputs once more, for the weights'
+    // gradients.
+    const double exchanges = mlp > 0 ? 2 : 1;
+    pass.forward.tensor = tensor_exchange(exchanges, 0, forward_products);
+    pass.input_gradient.tensor = tensor_exchange(exchanges, exchanges, input_products);
     return pass;
+  }
+
+  void add_activation(PassCosts& pass, double hidden) const {
+    pass.forward += in_memory((model_.gated ? 6 : 4) * hidden, 1);
+    pass.input_gradient += in_memory((model_.gated ? 10 : 8) * hidden, 2);
+  }
+
+  // Norms of the latents; keys put together of two parts, and values taken apart from them.
+  void add_latents(PassCosts& pass) const {
+    const double t = tokens(), latents = t * real(model_.latent.query_rank + model_.latent.kv_rank),
+                 heads = t * model_.kv_columns(a_.tp);
+    pass.forward += in_memory(4 * latents + 4 * heads, 4);
+    pass.input_gradient += in_memory(6 * latents + 4 * heads, 6);
+  }
+
+  // The router, and the experts of this rank as if each had the same number of rows. Rows are sorted by
+  // expert before they are sent and by source after that, and back.
+  void add_experts(PassCosts& pass) const {
+    const ExpertSizes& sizes = model_.experts;
+    const double own_tokens = a_.tokens_between_layers(), scores = own_tokens * real(sizes.count),
+                 experts = real(sizes.count) / a_.ep, rows = a_.expert_rows(model_);
+    pass += linears({{real(sizes.count), width()}}, own_tokens);
+    pass.forward += in_memory(24 * scores, 12);
+    pass.input_gradient += in_memory(24 * scores, 12);
+    pass += linears(model_.mlp_products(sizes.ffn, a_.etp), rows / experts, experts);
+    add_activation(pass, rows * real(sizes.ffn) / a_.etp);
+    const double sorted = bytes_of_16_bit * (a_.sent_rows(model_) + rows) * width();
+    for (PassCost* cost : {&pass.forward, &pass.input_gradient}) {
+      *cost += memory_cost(4 * sorted, 8, profile_.gather_efficiency, cluster_, profile_);
+      cost->expert += 2 * expert_exchange();
+    }
+  }
+  // One all-to-all of the rows, and to or from the ranks that share an expert.
+  double expert_exchange() const {
+    const double bytes = bytes_of_16_bit * a_.sent_rows(model_) * width();
+    return all_to_all_seconds(bytes, a_, cluster_, profile_) +
+           half_all_reduce_seconds(bytes * a_.etp, a_.etp,
+                                   expert_tensor_links(a_, cluster_, profile_));
   }
 
   PassCosts embedding() const {
@@ -208,46 +231,19 @@ class Kernels {
 
 }  // namespace
 
-PassCost& PassCost::operator+=(const PassCost& other) {
-  for (double PassCost::*part :
-       {&PassCost::at_peak, &PassCost::sustained, &PassCost::quantisation, &PassCost::memory_bound,
-        &PassCost::issue, &PassCost::tensor, &PassCost::context, &PassCost::kernels})
-    this->*part += other.*part;
+PassCosts& PassCosts::operator+=(const PassCosts& other) {
+  forward += other.forward;
+  input_gradient += other.input_gradient;
+  weight_gradient += other.weight_gradient;
   return *this;
 }
-PassCost PassCost::operator*(double times) const {
-  PassCost result = *this;
-  for (double PassCost::*part :
-       {&PassCost::at_peak, &PassCost::sustained, &PassCost::quantisation, &PassCost::memory_bound,
-        &PassCost::issue, &PassCost::tensor, &PassCost::context, &PassCost::kernels})
-    result.*part *= times;
-  return result;
+PassCosts PassCosts::operator*(double times) const {
+  return {forward * times, input_gradient * times, weight_gradient * times};
 }
-PassCost operator+(PassCost a, const PassCost& b) { return a += b; }
 
-PassCost product_cost(double m, double n, double k, double batch, bool fp8,
-                      const ClusterSheet& cluster, const SoftwareProfile& profile) {
-  const double peak = fp8 ? cluster.peak_fp8 : cluster.peak_16bit,
-               efficiency = profile.gemm_efficiency * (fp8 ? profile.fp8_relative_efficiency : 1);
-  double in_waves = std::numeric_limits<double>::infinity();
-  for (const GemmTile& tile : tiles) {
-    const double waves = std::ceil(batch * std::ceil(m / tile.rows) * std::ceil(n / tile.columns) /
-                                   cluster.multiprocessors);
-    in_waves =
-        std::min(in_waves, waves * 2 * tile.rows * tile.columns * (k + profile.tile_prologue) /
-                               (peak / cluster.multiprocessors * efficiency * profile.*tile.rate));
-  }
-  const double operands =
-      (fp8 ? 1 : bytes_of_16_bit) * batch * (m * k + k * n) + bytes_of_16_bit * batch * m * n;
-  const double seconds =
-      std::max(in_waves, operands / (cluster.memory_bytes_per_second * profile.memory_efficiency)) +
-      profile.launch_seconds;
-  PassCost cost;
-  cost.at_peak = 2 * m * n * k * batch / peak;
-  cost.sustained = cost.at_peak / efficiency - cost.at_peak;
-  cost.quantisation = seconds - cost.at_peak - cost.sustained;
-  cost.kernels = 1;
-  return cost;
+PassCosts LayerCosts::of(const LayerKinds& layers) const {
+  PassCosts sum = layer * layers.dense;
+  return sum += expert_layer * layers.with_experts;
 }
 
 LayerCosts layer_costs(const Transformer& model, const Arrangement& arrangement,

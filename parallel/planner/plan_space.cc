@@ -33,16 +33,18 @@ class PlanSpace {
             reject_("pp is more than the layers");
             continue;
           }
-          walk_batches({.gpus = options_.gpus,
-                        .tp = tp,
-                        .cp = cp,
-                        .pp = pp,
-                        .dp = options_.gpus / tp / cp / pp,
-                        .global_batch = options_.global_batch,
-                        .sequence_length = options_.sequence_length,
-                        .sequence_parallel = tp > 1,
-                        .fp8_gemms = options_.fp8_gemms,
-                        .tensor_overlap = tp > 1 && profile_.tensor_overlap_exposed < 1});
+          for (const int ep : expert_lengths(options_.gpus / pp))
+            walk_batches({.gpus = options_.gpus,
+                          .tp = tp,
+                          .cp = cp,
+                          .pp = pp,
+                          .dp = options_.gpus / tp / cp / pp,
+                          .ep = ep,
+                          .global_batch = options_.global_batch,
+                          .sequence_length = options_.sequence_length,
+                          .sequence_parallel = tp > 1,
+                          .fp8_gemms = options_.fp8_gemms,
+                          .tensor_overlap = tp > 1 && profile_.tensor_overlap_exposed < 1});
         }
     }
   }
@@ -75,6 +77,14 @@ class PlanSpace {
         result.push_back(cp);
     }
     return result;
+  }
+
+  // Those that divide the experts and the GPUs of a stage.
+  std::vector<int> expert_lengths(int ranks) const {
+    if (model_.experts.count == 0) return {1};
+    std::vector<int> lengths = divisors(ranks);
+    std::erase_if(lengths, [&](int ep) { return model_.experts.count % ep != 0; });
+    return lengths;
   }
 
   void walk_batches(Arrangement a) {

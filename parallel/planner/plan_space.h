@@ -9,7 +9,7 @@
 namespace lockstep {
 
 // Micro-batches are powers of two up to 64 sequences, cp is a power of two, and a rank has up to 16
-// stages, in 1F1B or its interleaved form.
+// stages, in 1F1B or its interleaved form. No expert is split.
 //
 // Calls take(plan) for each plan whose lengths fit the model and the GPUs, without layers_per_stage,
 // and reject(reason) for each other one. Choices that another always beats are left out: sequence

@@ -1,6 +1,7 @@
 #include "parallel/planner/replica_time.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "parallel/planner/exchange_time.h"
 
@@ -14,13 +15,31 @@ double overlapped_passes(const Arrangement& a) {
   return (1 + std::min(a.pp, a.micro_batches()) * (v - 1)) / v;
 }
 
+// Parameters that are summed over the same ranks.
+struct SummedParameters {
+  double parameters = 0, ranks = 1;
+  GroupLinks links;
+};
+std::vector<SummedParameters> summed(const StepInputs& step, const RankParameters& parameters) {
+  const Arrangement& a = step.arrangement;
+  std::vector<SummedParameters> groups;
+  if (a.replicas() > 1)
+    groups.push_back({parameters.shared, static_cast<double>(a.replicas()),
+                      replica_links(a, step.cluster, step.profile)});
+  if (parameters.of_experts > 0 && a.expert_replicas() > 1)
+    groups.push_back({parameters.of_experts, static_cast<double>(a.expert_replicas()),
+                      expert_replica_links(a, step.cluster, step.profile)});
+  return groups;
+}
+
 }  // namespace
 
-double exposed_exchange(const StepInputs& step, double layers, double parameters) {
+double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
+                        const RankParameters& parameters) {
   const Arrangement& a = step.arrangement;
   const SoftwareProfile& profile = step.profile;
-  if (a.replicas() == 1) return 0;
-  const GroupLinks links = replica_links(a, step.cluster, profile);
+  const std::vector<SummedParameters> groups = summed(step, parameters);
+  if (groups.empty()) return 0;
   const bool overlaps =
       a.pp > 1 ? profile.overlaps_gradients_of_stages : profile.overlaps_gradients;
   const auto exposed = [&](double seconds, double pass) {
@@ -29,25 +48,29 @@ double exposed_exchange(const StepInputs& step, double layers, double parameters
     return std::max(profile.overlap_exposed * seconds, seconds - window) +
            profile.overlap_slowdown * window;
   };
-  const double ranks = a.replicas(), passes = overlapped_passes(a) * layers,
-               gradient_bytes = profile.gradient_wire_bytes * parameters,
-               backward = passes * step.costs.layer.backward().total(),
-               forward = passes * step.costs.layer.forward.total();
-  if (a.zero_stage == 0 || !profile.sharded_optimizer)
-    return exposed(all_reduce_seconds(gradient_bytes, ranks, links), backward);
-  return exposed(half_all_reduce_seconds(gradient_bytes, ranks, links), backward) +
-         exposed(half_all_reduce_seconds(profile.parameter_wire_bytes * parameters, ranks, links),
-                 forward);
+  const bool in_halves = a.zero_stage > 0 && profile.sharded_optimizer;
+  double gradients = 0, updated = 0;
+  for (const SummedParameters& group : groups) {
+    const double bytes = profile.gradient_wire_bytes * group.parameters;
+    gradients += in_halves ? half_all_reduce_seconds(bytes, group.ranks, group.links)
+                           : all_reduce_seconds(bytes, group.ranks, group.links);
+    updated += half_all_reduce_seconds(profile.parameter_wire_bytes * group.parameters, group.ranks,
+                                       group.links);
+  }
+  const PassCosts passes = step.costs.of(layers) * overlapped_passes(a);
+  return exposed(gradients, passes.backward().total()) +
+         (in_halves ? exposed(updated, passes.forward.total()) : 0);
 }
 
-double exposed_sharded_exchange(const StepInputs& step, double parameters, double compute) {
-  const double ranks = step.arrangement.replicas();
-  if (ranks == 1) return 0;
-  const GroupLinks links = replica_links(step.arrangement, step.cluster, step.profile);
-  const double exchange =
-      3 * (bytes_of_16_bit * parameters * (ranks - 1) / ranks / links.bytes_per_second +
-           step.profile.zero3_collectives_per_layer * static_cast<double>(step.model.layers) *
-               (ranks - 1) * step.profile.zero3_hop_seconds);
+double exposed_sharded_exchange(const StepInputs& step, const RankParameters& parameters,
+                                double compute) {
+  double exchange = 0;
+  for (const SummedParameters& group : summed(step, parameters))
+    exchange +=
+        3 * (bytes_of_16_bit * group.parameters * (group.ranks - 1) / group.ranks /
+                 group.links.bytes_per_second +
+             step.profile.zero3_collectives_per_layer * static_cast<double>(step.model.layers) *
+                 (group.ranks - 1) * step.profile.zero3_hop_seconds);
   return exchange - step.profile.zero3_overlap * std::min(compute, exchange);
 }
 
@@ -61,9 +84,12 @@ double tied_embedding_seconds(const StepInputs& step) {
   return all_reduce_seconds(step.profile.gradient_wire_bytes * embedding, 2, links);
 }
 
-double update_seconds(const StepInputs& step, double parameters) {
+double update_seconds(const StepInputs& step, const RankParameters& parameters) {
   const Arrangement& a = step.arrangement;
-  return step.profile.optimizer_bytes * parameters / (a.zero_stage >= 1 ? a.replicas() : 1) /
+  const bool divides = a.zero_stage >= 1;
+  const double own = parameters.shared / (divides ? a.replicas() : 1) +
+                     parameters.of_experts / (divides ? a.expert_replicas() : 1);
+  return step.profile.optimizer_bytes * own /
              (step.cluster.memory_bytes_per_second * step.profile.memory_efficiency) +
          step.profile.optimizer_launches * step.profile.launch_seconds;
 }

@@ -3,6 +3,7 @@
 
 #include "parallel/planner/arrangement.h"
 #include "parallel/planner/pass_cost.h"
+#include "parallel/planner/step_memory.h"
 
 namespace lockstep {
 
@@ -16,13 +17,15 @@ struct StepInputs {
 };
 
 // Seconds that the replicas' exchange of gradients, and of updated parameters, adds to a step: for a
-// rank with so many layers and parameters. A part of it is overlapped with the last passes.
-double exposed_exchange(const StepInputs& step, double layers, double parameters);
+// rank with these layers and parameters. A part of it is overlapped with the last passes.
+double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
+                        const RankParameters& parameters);
 // Under ZeRO-3, of one micro-batch: gathers for both passes and scattered gradients, less what is
 // hidden behind `compute` seconds.
-double exposed_sharded_exchange(const StepInputs& step, double parameters, double compute);
+double exposed_sharded_exchange(const StepInputs& step, const RankParameters& parameters,
+                                double compute);
 // The all-reduce of a tied embedding between the first and the last stage.
 double tied_embedding_seconds(const StepInputs& step);
-double update_seconds(const StepInputs& step, double parameters);
+double update_seconds(const StepInputs& step, const RankParameters& parameters);
 
 }  // namespace lockstep

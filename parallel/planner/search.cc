@@ -27,14 +27,14 @@ class LayerCostTable {
       : model_(model), cluster_(cluster), profile_(profile) {}
 
   const LayerCosts& of(const Arrangement& a) {
-    const Key key{a.tp, a.cp, a.micro_batch_size, a.recompute};
+    const Key key{a.tp, a.cp, a.ep, a.micro_batch_size, a.recompute};
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
     return known_.emplace(key, layer_costs(model_, a, cluster_, profile_)).first->second;
   }
 
  private:
-  using Key = std::tuple<int, int, std::int64_t, Recompute>;
+  using Key = std::tuple<int, int, int, std::int64_t, Recompute>;
   const Transformer& model_;
   const ClusterSheet& cluster_;
   const SoftwareProfile& profile_;
@@ -84,6 +84,10 @@ SearchResult search_plans(const Transformer& model, const ClusterSheet& cluster,
   SearchResult result;
   result.limit =
       options.memory_limit > 0 ? options.memory_limit : fitting_part * cluster.memory_bytes;
+  require(
+      model.experts.count == 0 || profile.grouped_relative_efficiency > 0,
+      [&] { return fmt::format("experts, which {} has not", profile.name); },
+      "use a profile of software that has them");
   LayerCostTable costs(model, cluster, profile);
   std::vector<RankedPlan> ranked;
   std::map<std::pair<int, int>, BestOfLengths> by_tp_pp;
@@ -142,6 +146,7 @@ SearchResult search_plans(const Transformer& model, const ClusterSheet& cluster,
 std::string text_of(const Arrangement& a) {
   std::string text = fmt::format("tp {}", a.tp);
   if (a.cp > 1) text += fmt::format(", cp {}", a.cp);
+  if (a.ep > 1) text += fmt::format(", ep {}", a.ep);
   text += fmt::format(", pp {}, dp {}", a.pp, a.dp);
   if (a.virtual_stages > 1) text += fmt::format(", {} virtual stages", a.virtual_stages);
   text += fmt::format(", micro-batch {}", a.micro_batch_size);
@@ -155,6 +160,8 @@ nlohmann::ordered_json plan_keys(const Arrangement& a) {
           {"cp", a.cp},
           {"pp", a.pp},
           {"dp", a.dp},
+          {"ep", a.ep},
+          {"etp", a.etp},
           {"zero", a.zero_stage},
           {"schedule", a.schedule},
           {"virtual_stages", a.virtual_stages},

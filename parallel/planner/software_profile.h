@@ -27,12 +27,15 @@ struct SoftwareProfile {
   double tile_256x128 = 0, tile_128x256 = 0, tile_128x128 = 0, tile_128x64 = 0, tile_64x128 = 0,
          tile_64x64 = 0;
   double tile_prologue = 0;  // what a tile takes longer, in elements of K
+  // Of one product for each expert of a rank, over gemm_efficiency; 0: it has no experts.
+  double grouped_relative_efficiency = 0;
   // Fused attention: rates over that of products.
   double attention_forward_relative_efficiency = 0, attention_backward_relative_efficiency = 0;
   double attention_backward_flops = 0;  // over those of the forward pass
   // Kernels that are bound by memory, and the start of each kernel: on the GPU, and on the host,
   // which runs ahead of it.
   double memory_efficiency = 0;
+  double gather_efficiency = 0;  // of kernels that sort the rows of experts
   double launch_seconds = 0, issue_seconds = 0;
   // Links: the fraction of the line rate, and the latency of a collective or a hop.
   double nvlink_efficiency = 0, nvlink_latency = 0;

@@ -2,31 +2,41 @@
 
 #include <algorithm>
 
+#include "parallel/planner/kernel_cost.h"
+
 namespace lockstep {
 namespace {
-
-double real(std::int64_t value) { return static_cast<double>(value); }
 
 struct RankSizes {
   const Transformer& model;
   const Arrangement& a;
 
   double vocabulary_rows() const { return real(padded_vocabulary(model, a)) / a.tp; }
-  double kv_columns() const {
-    return real(std::max<std::int64_t>(1, model.kv_heads / a.tp) * model.head_size);
-  }
   double up_columns() const { return real((model.gated ? 2 : 1) * model.ffn) / a.tp; }
-  double layer_matrices() const { return real(model.layer_matrices()) / a.tp; }
-  double layer_parameters() const {
-    return layer_matrices() + real(model.layer_parameters() - model.layer_matrices());
+  double layer_parameters(bool has_experts) const {
+    const std::int64_t whole = model.whole_matrices(has_experts),
+                       matrices = model.layer_matrices(has_experts);
+    return real(matrices - whole) / a.tp +
+           real(whole + model.layer_parameters(has_experts) - matrices);
+  }
+  double expert_parameters() const {
+    return real(model.experts.count / a.ep * model.expert_parameters()) / a.etp;
+  }
+  RankParameters layers(const LayerKinds& layers) const {
+    return {layers.dense * layer_parameters(false) + layers.with_experts * layer_parameters(true),
+            layers.with_experts * expert_parameters()};
+  }
+  // Parameters of the largest layer of a rank.
+  double largest_layer() const {
+    const double dense = layer_parameters(false);
+    return model.experts.count == 0 ? dense
+                                    : std::max(dense, layer_parameters(true) + expert_parameters());
   }
   double largest_matrix() const { return real(model.width) * up_columns(); }
   double embedding() const {
     return vocabulary_rows() * real(model.width) +
            (model.learned_positions ? real(model.context) * real(model.width) : 0);
   }
-  bool is_first(int stage) const { return stage == 0; }
-  bool is_last(int stage) const { return stage == a.stages() - 1; }
   // A tied head has a copy of the embedding, if it is on another rank.
   double head(bool has_embedding) const {
     const double matrix =
@@ -57,40 +67,50 @@ std::vector<std::vector<int>> stages_by_rank(const Schedule& schedule) {
   return result;
 }
 
-double first_rank_parameters(const Transformer& model, const Arrangement& a, double layers) {
+RankParameters rank_parameters(const Transformer& model, const Arrangement& a,
+                               const LayerKinds& layers, bool has_first, bool has_last) {
   const RankSizes sizes{model, a};
-  return layers * sizes.layer_parameters() + sizes.embedding() + (a.pp == 1 ? sizes.head(true) : 0);
-}
-double last_rank_parameters(const Transformer& model, const Arrangement& a, double layers) {
-  const RankSizes sizes{model, a};
-  return layers * sizes.layer_parameters() + sizes.head(false) +
-         (a.pp == 1 ? sizes.embedding() : 0);
+  RankParameters parameters = sizes.layers(layers);
+  parameters.shared += (has_first ? sizes.embedding() : 0) + (has_last ? sizes.head(has_first) : 0);
+  return parameters;
 }
 
-double rank_parameters(const Transformer& model, const Arrangement& a,
-                       const std::vector<int>& stages) {
-  const RankSizes sizes{model, a};
-  const bool has_embedding = std::ranges::any_of(stages, [&](int s) { return sizes.is_first(s); });
-  double sum = has_embedding ? sizes.embedding() : 0;
-  for (const int stage : stages) {
-    sum += a.layers_per_stage[static_cast<std::size_t>(stage)] * sizes.layer_parameters();
-    if (sizes.is_last(stage)) sum += sizes.head(has_embedding);
-  }
-  return sum;
+RankParameters rank_parameters(const Transformer& model, const Arrangement& a,
+                               const std::vector<int>& stages) {
+  const std::vector<LayerKinds> by_stage = stage_layers(model, a);
+  LayerKinds sum;
+  for (const int stage : stages) sum += by_stage[static_cast<std::size_t>(stage)];
+  return rank_parameters(model, a, sum, std::ranges::count(stages, 0) > 0,
+                         std::ranges::count(stages, a.stages() - 1) > 0);
 }
 
 double layer_activation_bytes(const Transformer& model, const Arrangement& a,
-                              const SoftwareProfile& profile) {
-  const RankSizes sizes{model, a};
+                              const SoftwareProfile& profile, bool has_experts) {
   const double width = real(model.width), t = a.tokens(), between = a.tokens_between_layers(),
-               query_columns = real(model.query_width()) / a.tp,
-               hidden_columns = real(model.ffn) / a.tp;
+               heads = real(model.heads) / a.tp;
+  const auto hidden = [&](std::int64_t columns, int tp) {
+    return real((model.gated ? 3 : 2) * columns) / tp;
+  };
   // Inputs and outputs of both norms; masks.
   double bytes = 4 * bytes_of_16_bit * between * width;
   if (profile.dropout) bytes += 2 * between * width;
-  bytes += bytes_of_16_bit * t * (2 * query_columns + 2 * sizes.kv_columns());
-  bytes += bytes_of_16_bit * t * (sizes.up_columns() + hidden_columns);
-  const double heads = real(model.heads) / a.tp;
+  // Queries, keys, values and what attention returns.
+  bytes += bytes_of_16_bit * t *
+           (real(model.query_width() + model.value_width()) / a.tp + model.kv_columns(a.tp));
+  if (model.latent.exists()) {
+    // Inputs and outputs of the latents' norms, and values together with the part of the keys that
+    // they are made with.
+    bytes += bytes_of_16_bit * t *
+             real(2 * (model.latent.query_rank + model.latent.kv_rank) + model.latent.rotary_size);
+    bytes += bytes_of_16_bit * t * heads * real(model.head_size - model.latent.rotary_size);
+  }
+  bytes += bytes_of_16_bit * t * hidden(has_experts ? model.experts.shared_ffn : model.ffn, a.tp);
+  if (has_experts) {
+    // The router's scores in 32 bits; the rows of experts, and what these return, to be weighted.
+    bytes += 2 * bytes_of_16_bit * between * real(model.experts.count);
+    bytes +=
+        bytes_of_16_bit * a.expert_rows(model) * (2 * width + hidden(model.experts.ffn, a.etp));
+  }
   if (profile.flash_attention)
     bytes += 4 * t * heads;  // the logarithms of sums
   else if (a.recompute == Recompute::none)
@@ -98,30 +118,38 @@ double layer_activation_bytes(const Transformer& model, const Arrangement& a,
   return bytes;
 }
 
-double kept_layer_bytes(const Transformer& model, const Arrangement& a,
-                        const SoftwareProfile& profile) {
+double kept_stage_bytes(const Transformer& model, const Arrangement& a,
+                        const SoftwareProfile& profile, const LayerKinds& layers) {
   if (a.recompute == Recompute::full)
-    return bytes_of_16_bit * a.tokens_between_layers() * real(model.width);
-  return layer_activation_bytes(model, a, profile);
+    return layers.all() * bytes_of_16_bit * a.tokens_between_layers() * real(model.width);
+  return layers.dense * layer_activation_bytes(model, a, profile) +
+         (layers.with_experts > 0
+              ? layers.with_experts * layer_activation_bytes(model, a, profile, true)
+              : 0);
 }
 
 RankMemory rank_memory(const Transformer& model, const Arrangement& a,
-                       const SoftwareProfile& profile, double parameters, double in_flight,
-                       bool is_last) {
+                       const SoftwareProfile& profile, const RankParameters& parameters,
+                       double in_flight, bool is_last) {
   const RankSizes sizes{model, a};
-  const double replicas = a.replicas(), t = a.tokens(), width = real(model.width);
+  const double t = a.tokens(), width = real(model.width);
+  // Of each parameter so many bytes, which zero divides from some stage on.
+  const auto bytes = [&](double of_each, int divided_from) {
+    const bool divides = a.zero_stage >= divided_from;
+    return of_each * (parameters.shared / (divides ? a.replicas() : 1) +
+                      parameters.of_experts / (divides ? a.expert_replicas() : 1));
+  };
   RankMemory memory;
-  memory.parameters = profile.parameter_bytes * parameters / (a.zero_stage >= 3 ? replicas : 1);
-  memory.gradients = profile.gradient_bytes * parameters / (a.zero_stage >= 2 ? replicas : 1);
-  memory.optimizer =
-      profile.optimizer_state_bytes * parameters / (a.zero_stage >= 1 ? replicas : 1);
+  memory.parameters = bytes(profile.parameter_bytes, 3);
+  memory.gradients = bytes(profile.gradient_bytes, 2);
+  memory.optimizer = bytes(profile.optimizer_state_bytes, 1);
   memory.activations = in_flight;
   if (a.recompute == Recompute::full)
-    memory.activations += layer_activation_bytes(model, a, profile);
+    memory.activations += layer_activation_bytes(model, a, profile, parameters.of_experts > 0);
   if (a.pp > 1) memory.communication += 2 * bytes_of_16_bit * a.tokens_between_layers() * width;
   if (a.zero_stage >= 3)
     memory.communication += 2 * profile.parameter_bytes *
-                            std::max(sizes.layer_parameters(), sizes.vocabulary_rows() * width);
+                            std::max(sizes.largest_layer(), sizes.vocabulary_rows() * width);
   const double logits = is_last ? t * sizes.vocabulary_rows() : 0;
   // In the backward pass: a matrix's gradient, that of its output; on the last stage the logits'
   // gradient, and the head's.
@@ -136,9 +164,8 @@ RankMemory rank_memory(const Transformer& model, const Arrangement& a,
 std::vector<RankMemory> step_memory(const Transformer& model, const Arrangement& a,
                                     const SoftwareProfile& profile, const Schedule& schedule) {
   std::vector<double> kept;
-  for (int stage = 0; stage < a.stages(); ++stage)
-    kept.push_back(a.layers_per_stage[static_cast<std::size_t>(stage)] *
-                   kept_layer_bytes(model, a, profile));
+  for (const LayerKinds& layers : stage_layers(model, a))
+    kept.push_back(kept_stage_bytes(model, a, profile, layers));
   const auto stages = stages_by_rank(schedule);
   std::vector<RankMemory> result;
   for (int rank = 0; rank < a.pp; ++rank) {

@@ -29,28 +29,31 @@ struct RankMemory {
 std::vector<RankMemory> step_memory(const Transformer& model, const Arrangement& arrangement,
                                     const SoftwareProfile& profile, const Schedule& schedule);
 
-// Parameters of one rank of tp with so many layers, and the embedding; the head, with a copy of a
-// tied embedding. Without a pipeline the first rank is the last.
-double first_rank_parameters(const Transformer& model, const Arrangement& arrangement,
-                             double layers);
-double last_rank_parameters(const Transformer& model, const Arrangement& arrangement,
-                            double layers);
-// Parameters of one rank of tp with these stages.
-double rank_parameters(const Transformer& model, const Arrangement& arrangement,
-                       const std::vector<int>& stages);
+// Parameters of one rank: those of its routed experts have replicas of their own.
+struct RankParameters {
+  double shared = 0, of_experts = 0;
+  double all() const { return shared + of_experts; }
+};
+// Of a rank with these layers, with the first stage or not, and with the last one or not. A tied head has a
+// copy of the embedding, if this is on another rank.
+RankParameters rank_parameters(const Transformer& model, const Arrangement& arrangement,
+                               const LayerKinds& layers, bool has_first, bool has_last);
+// With these stages.
+RankParameters rank_parameters(const Transformer& model, const Arrangement& arrangement,
+                               const std::vector<int>& stages);
 
 // Bytes that a layer keeps for the backward pass of one micro-batch, without recomputation.
 double layer_activation_bytes(const Transformer& model, const Arrangement& arrangement,
-                              const SoftwareProfile& profile);
+                              const SoftwareProfile& profile, bool has_experts = false);
 
-// Bytes of one rank that has so many parameters, keeps so many bytes of micro-batches in flight, and
+// Bytes of one rank that has these parameters, keeps so many bytes of micro-batches in flight, and
 // has the last stage or not.
 RankMemory rank_memory(const Transformer& model, const Arrangement& arrangement,
-                       const SoftwareProfile& profile, double parameters, double in_flight,
-                       bool is_last);
-// Bytes that one layer keeps of a micro-batch, with the plan's recomputation.
-double kept_layer_bytes(const Transformer& model, const Arrangement& arrangement,
-                        const SoftwareProfile& profile);
+                       const SoftwareProfile& profile, const RankParameters& parameters,
+                       double in_flight, bool is_last);
+// Bytes that a stage keeps of a micro-batch, with the plan's recomputation.
+double kept_stage_bytes(const Transformer& model, const Arrangement& arrangement,
+                        const SoftwareProfile& profile, const LayerKinds& layers);
 
 // The stages of each rank along pp.
 std::vector<std::vector<int>> stages_by_rank(const Schedule& schedule);

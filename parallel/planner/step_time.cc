@@ -21,6 +21,7 @@ class StepModel {
         profile_(profile),
         schedule_(a.pp > 1 ? make_schedule(find_schedule(a.schedule), a.shape())
                            : make_schedule(find_schedule("1f1b"), {1, a.micro_batches(), 1})),
+        layers_(stage_layers(model, a)),
         costs_(layer_costs(model, a, cluster, profile)) {}
 
   StepPrediction predict() {
@@ -46,17 +47,9 @@ class StepModel {
 
  private:
   PassCosts of_stage(int stage) const {
-    const double layers = a_.layers_per_stage[static_cast<std::size_t>(stage)];
-    PassCosts sum{.forward = costs_.layer.forward * layers,
-                  .input_gradient = costs_.layer.input_gradient * layers,
-                  .weight_gradient = costs_.layer.weight_gradient * layers};
-    const auto add = [&](const PassCosts& end) {
-      sum.forward += end.forward;
-      sum.input_gradient += end.input_gradient;
-      sum.weight_gradient += end.weight_gradient;
-    };
-    if (stage == 0) add(costs_.embedding);
-    if (stage == a_.stages() - 1) add(costs_.head);
+    PassCosts sum = costs_.of(layers_[static_cast<std::size_t>(stage)]);
+    if (stage == 0) sum += costs_.embedding;
+    if (stage == a_.stages() - 1) sum += costs_.head;
     return sum;
   }
 
@@ -79,29 +72,31 @@ class StepModel {
               {"issue", sum.issue, true},
               {"tp", sum.tensor},
               {"cp", sum.context},
+              {"ep", sum.expert},
               {"bubble", times.bubble},
               {"imbalance", times.imbalance},
               {"pp", times.messages}};
   }
 
   void take_replicas() {
-    double exposed = 0, parameters = 0;
+    double exposed = 0, update = 0;
     for (const std::vector<int>& stages : stages_by_rank(schedule_)) {
-      double layers = 0;
-      for (const int stage : stages) layers += a_.layers_per_stage[static_cast<std::size_t>(stage)];
-      const double own = rank_parameters(model_, a_, stages);
-      exposed = std::max(exposed, exposed_exchange(inputs(), layers, own));
-      parameters = std::max(parameters, own);
+      LayerKinds layers;
+      for (const int stage : stages) layers += layers_[static_cast<std::size_t>(stage)];
+      const RankParameters parameters = rank_parameters(model_, a_, stages);
+      exposed = std::max(exposed, exposed_exchange(inputs(), layers, parameters));
+      update = std::max(update, update_seconds(inputs(), parameters));
     }
     parts_.push_back({"dp", exposed});
     parts_.push_back({"tied_embedding", tied_embedding_seconds(inputs())});
-    parts_.push_back({"optimizer", update_seconds(inputs(), parameters)});
+    parts_.push_back({"optimizer", update});
   }
 
   void take_sharded_parameters() {
     double compute = 0;
     for (const StepPart& part : parts_) compute += part.seconds;
-    const double parameters = rank_parameters(model_, a_, {0}), m = a_.micro_batches();
+    const RankParameters parameters = rank_parameters(model_, a_, {0});
+    const double m = a_.micro_batches();
     parts_.push_back({"dp", m * exposed_sharded_exchange(inputs(), parameters, compute / m)});
     parts_.push_back({"optimizer", update_seconds(inputs(), parameters)});
   }
@@ -113,6 +108,7 @@ class StepModel {
   const ClusterSheet& cluster_;
   const SoftwareProfile& profile_;
   Schedule schedule_;
+  std::vector<LayerKinds> layers_;  // by stage
   LayerCosts costs_;
   std::vector<StepPart> parts_;
 };
@@ -132,9 +128,7 @@ std::string_view memory_verdict(double bytes, double limit) {
 double hardware_flops(const Transformer& model, const Arrangement& a) {
   const auto sequences = static_cast<double>(a.global_batch),
              tokens = static_cast<double>(a.sequence_length);
-  const double again = a.recompute == Recompute::full
-                           ? static_cast<double>(model.layers) * model.layer_forward_flops(tokens)
-                           : 0;
+  const double again = a.recompute == Recompute::full ? model.layers_forward_flops(tokens) : 0;
   return sequences * (3 * model.forward_flops(tokens) + again);
 }
 

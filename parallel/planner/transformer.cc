@@ -1,7 +1,9 @@
 #include "parallel/planner/transformer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
@@ -18,27 +20,32 @@ class ConfigKeys {
       : config_(config), where_(where) {}
 
   bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
-  std::int64_t size(const char* key) const {
+  std::int64_t size(const char* key, std::int64_t least = 1) const {
     constexpr std::int64_t most = 100'000'000;
-    require(
-        has(key), [&] { return fmt::format("{}: the model has no \"{}\"", where_, key); },
+    expect(
+        has(key), [&] { return fmt::format("the model has no \"{}\"", key); },
         "give the keys of a config.json");
     const ordered_json& value = config_[key];
-    require(
-        value.is_number_integer() && value >= 1 && value <= most,
-        [&] { return fmt::format("{}: the model's \"{}\" is {}", where_, key, shown(value)); },
-        fmt::format("use an integer from 1 to {}", most));
+    expect(
+        value.is_number_integer() && value >= least && value <= most,
+        [&] { return fmt::format("the model's \"{}\" is {}", key, shown(value)); },
+        fmt::format("use an integer from {} to {}", least, most));
     return value;
   }
-  std::int64_t size_or(const char* key, std::int64_t instead) const {
-    return has(key) ? size(key) : instead;
+  std::int64_t size_or(const char* key, std::int64_t instead, std::int64_t least = 1) const {
+    return has(key) ? size(key, least) : instead;
   }
   bool flag_or(const char* key, bool instead) const {
     if (!has(key)) return instead;
-    require(config_[key].is_boolean(), [&] {
-      return fmt::format("{}: the model's \"{}\" is {}", where_, key, shown(config_[key]));
-    });
+    expect(config_[key].is_boolean(),
+           [&] { return fmt::format("the model's \"{}\" is {}", key, shown(config_[key])); });
     return config_[key];
+  }
+
+  template <typename Message>
+  void expect(bool holds, Message message, std::string_view hint = "") const {
+    require(
+        holds, [&] { return fmt::format("{}: {}", where_, message()); }, hint);
   }
 
  private:
@@ -46,20 +53,140 @@ class ConfigKeys {
   const std::string& where_;
 };
 
-constexpr const char* keys_of_unknown_parts[] = {
-    "n_experts",    "num_experts",    "num_local_experts",  "n_routed_experts",
-    "kv_lora_rank", "sliding_window", "quantization_config"};
+// How a kind of model names what it has of experts; nullptr: it has none of this.
+struct ExpertKeys {
+  const char *count, *per_token, *ffn, *every, *first_layer;
+};
+constexpr ExpertKeys expert_keys[] = {
+    {"n_experts", "experts_per_token", "expert_width", "moe_every", nullptr},
+    {"num_local_experts", "num_experts_per_tok", "intermediate_size", nullptr, nullptr},
+    {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "decoder_sparse_step", nullptr},
+    {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_layer_freq",
+     "first_k_dense_replace"}};
+
+ExpertSizes experts_of(const ConfigKeys& keys) {
+  ExpertSizes experts;
+  for (const ExpertKeys& key : expert_keys) {
+    if (!keys.has(key.count)) continue;
+    experts = {.count = keys.size(key.count),
+               .per_token = keys.size(key.per_token),
+               .ffn = keys.size(key.ffn)};
+    if (key.every) experts.period = keys.size_or(key.every, 1);
+    if (key.first_layer) experts.first_layer = keys.size_or(key.first_layer, 0, 0);
+    // DeepSeek counts layers from 0, others from 1.
+    experts.offset = key.first_layer ? 0 : 1;
+    experts.shared_ffn = keys.size_or("n_shared_experts", 0, 0) * experts.ffn;
+    keys.expect(
+        experts.per_token <= experts.count,
+        [&] {
+          return fmt::format("{} experts for each token of {}", experts.per_token, experts.count);
+        },
+        "a token cannot have more than there are");
+  }
+  return experts;
+}
+
+// Kinds of models in the keys of GPT-2, and of Llama by the names of Hugging Face.
+constexpr std::string_view kinds_of_gpt2[] = {"gpt2", "gpt2-gqa", "gpt2-moe"};
+constexpr std::string_view kinds_of_llama[] = {"llama",     "mistral",     "mixtral",
+                                               "qwen3_moe", "deepseek_v2", "deepseek_v3"};
+
+Transformer llama_from(const ConfigKeys& keys) {
+  Transformer model{.layers = keys.size("num_hidden_layers"),
+                    .heads = keys.size("num_attention_heads"),
+                    .width = keys.size("hidden_size"),
+                    .ffn = keys.size("intermediate_size"),
+                    .vocabulary = keys.size("vocab_size"),
+                    .context = keys.size_or("max_position_embeddings", 0),
+                    .gated = true,
+                    .tied_head = keys.flag_or("tie_word_embeddings", false)};
+  if (!keys.has("kv_lora_rank")) return model;
+  model.latent = {.query_rank = keys.size_or("q_lora_rank", 0),
+                  .kv_rank = keys.size("kv_lora_rank"),
+                  .rotary_size = keys.size("qk_rope_head_dim")};
+  model.head_size = keys.size("qk_nope_head_dim") + model.latent.rotary_size;
+  model.value_size = keys.size("v_head_dim");
+  return model;
+}
+
+Transformer gpt2_from(const ConfigKeys& keys) {
+  Transformer model{.layers = keys.size("n_layer"),
+                    .heads = keys.size("n_head"),
+                    .width = keys.size("n_embd"),
+                    .vocabulary = keys.size("vocab_size"),
+                    .context = keys.size("n_positions"),
+                    .tied_head = true,
+                    .learned_positions = true,
+                    .biases = true,
+                    .layer_norm = true};
+  model.ffn = keys.size_or("n_inner", 4 * model.width);
+  return model;
+}
 
 }  // namespace
 
-std::int64_t Transformer::layer_matrices() const {
-  return width * (query_width() + 2 * kv_width()) + query_width() * width +
-         (gated ? 3 : 2) * width * ffn;
+double Transformer::kv_columns(int tp) const {
+  return real(std::max<std::int64_t>(1, kv_heads / tp) * (head_size + value_size));
 }
-std::int64_t Transformer::layer_parameters() const {
-  const std::int64_t bias_elements =
-      biases ? query_width() + 2 * kv_width() + width + (gated ? 2 : 1) * ffn + width : 0;
-  return layer_matrices() + bias_elements + 2 * width * (layer_norm ? 2 : 1);
+
+std::vector<LinearShape> Transformer::attention_products(int tp) const {
+  const double h = real(width), queries = real(query_width()) / tp,
+               values = real(value_width()) / tp;
+  if (!latent.exists()) return {{queries + kv_columns(tp), h}, {h, values}};
+  std::vector<LinearShape> products;
+  if (latent.query_rank > 0)
+    products = {{real(latent.query_rank), h}, {queries, real(latent.query_rank)}};
+  else
+    products = {{queries, h}};
+  // The part of a key that is rotated is the same for all heads.
+  const double of_latent = real(heads * (head_size - latent.rotary_size)) / tp + values;
+  products.push_back({real(latent.kv_rank + latent.rotary_size), h});
+  products.push_back({of_latent, real(latent.kv_rank)});
+  products.push_back({h, values});
+  return products;
+}
+std::vector<LinearShape> Transformer::mlp_products(std::int64_t hidden, int tp) const {
+  const double columns = real(hidden) / tp;
+  return {{(gated ? 2 : 1) * columns, real(width)}, {real(width), columns}};
+}
+
+bool Transformer::has_experts(std::int64_t layer) const {
+  return experts.count > 0 && layer >= experts.first_layer &&
+         (layer + experts.offset) % experts.period == 0;
+}
+std::int64_t Transformer::expert_layers(std::int64_t begin, std::int64_t end) const {
+  std::int64_t count = 0;
+  for (std::int64_t layer = begin; layer < end; ++layer) count += has_experts(layer) ? 1 : 0;
+  return count;
+}
+
+std::int64_t Transformer::whole_matrices(bool of_experts) const {
+  const std::int64_t latents =
+      latent.exists() ? width * (latent.query_rank + latent.kv_rank + latent.rotary_size) : 0;
+  return latents + (of_experts ? width * experts.count : 0);
+}
+std::int64_t Transformer::layer_matrices(bool of_experts) const {
+  std::int64_t heads_of_latents = 0;
+  if (latent.exists())
+    heads_of_latents = (latent.query_rank > 0 ? latent.query_rank : width) * query_width() +
+                       latent.kv_rank * (heads * (head_size - latent.rotary_size) + value_width());
+  else
+    heads_of_latents = width * (query_width() + kv_heads * (head_size + value_size));
+  return heads_of_latents + value_width() * width + whole_matrices(of_experts) +
+         (gated ? 3 : 2) * width * (of_experts ? experts.shared_ffn : ffn);
+}
+std::int64_t Transformer::layer_parameters(bool of_experts) const {
+  const std::int64_t hidden = of_experts ? experts.shared_ffn : ffn,
+                     mlp_biases = hidden > 0 ? (gated ? 2 : 1) * hidden + width : 0,
+                     norms =
+                         (2 * width + latent.query_rank + latent.kv_rank) * (layer_norm ? 2 : 1) +
+                         (head_norms ? 2 * head_size : 0);
+  return layer_matrices(of_experts) + norms +
+         (biases ? query_width() + kv_heads * (head_size + value_size) + width + mlp_biases : 0);
+}
+std::int64_t Transformer::expert_matrices() const { return (gated ? 3 : 2) * width * experts.ffn; }
+std::int64_t Transformer::expert_parameters() const {
+  return expert_matrices() + (biases ? (gated ? 2 : 1) * experts.ffn + width : 0);
 }
 std::int64_t Transformer::embedding_parameters() const {
   return vocabulary * width + (learned_positions ? context * width : 0);
@@ -68,70 +195,64 @@ std::int64_t Transformer::head_parameters() const {
   return (tied_head ? 0 : vocabulary * width) + width * (layer_norm ? 2 : 1);
 }
 std::int64_t Transformer::parameters() const {
-  return layers * layer_parameters() + embedding_parameters() + head_parameters();
+  const std::int64_t with_experts = expert_layers(0, layers);
+  return (layers - with_experts) * layer_parameters() +
+         with_experts * (layer_parameters(true) + experts.count * expert_parameters()) +
+         embedding_parameters() + head_parameters();
 }
 
-double Transformer::layer_forward_flops(double tokens) const {
-  return 2 * tokens * static_cast<double>(layer_matrices()) +
-         4 * tokens * tokens * static_cast<double>(query_width());
+double Transformer::layers_forward_flops(double tokens) const {
+  const double with_experts = real(expert_layers(0, layers)),
+               matrices = (real(layers) - with_experts) * real(layer_matrices()) +
+                          with_experts *
+                              real(layer_matrices(true) + experts.per_token * expert_matrices());
+  return 2 * tokens * matrices +
+         2 * tokens * tokens * real(layers * (query_width() + value_width()));
 }
 double Transformer::forward_flops(double tokens) const {
-  return static_cast<double>(layers) * layer_forward_flops(tokens) +
-         2 * tokens * static_cast<double>(width) * static_cast<double>(vocabulary);
+  return layers_forward_flops(tokens) + 2 * tokens * real(width) * real(vocabulary);
 }
 
 Transformer transformer_from(const ordered_json& config, const std::string& where) {
   require(
       config.is_object(), [&] { return fmt::format("{}: \"model\" is not an object", where); },
       "give the keys of a config.json");
-  for (const char* key : keys_of_unknown_parts)
-    require(
-        !config.contains(key) || config[key].is_null(),
-        [&] { return fmt::format("{}: the model has \"{}\"", where, key); },
-        "the cost model knows dense GPT-2 and Llama models");
   const ConfigKeys keys(config, where);
+  keys.expect(
+      !keys.has("sliding_window"), [] { return std::string("the model has \"sliding_window\""); },
+      "the cost model knows attention to all tokens before");
+  keys.expect(
+      !config.contains("mlp_only_layers") || config["mlp_only_layers"].empty(),
+      [] { return std::string("the model has \"mlp_only_layers\""); },
+      "the cost model knows experts in every n-th layer");
   const ordered_json type = config.value("model_type", ordered_json());
-  const bool is_llama = type == "llama" || (type.is_null() && keys.has("hidden_size"));
-  require(
-      is_llama || type.is_null() || type == "gpt2" || type == "gpt2-gqa",
-      [&] { return fmt::format("{}: a model of type {}", where, shown(type)); },
-      "the cost model knows gpt2 and llama");
-  Transformer model;
-  if (is_llama) {
-    model = {.layers = keys.size("num_hidden_layers"),
-             .heads = keys.size("num_attention_heads"),
-             .width = keys.size("hidden_size"),
-             .ffn = keys.size("intermediate_size"),
-             .vocabulary = keys.size("vocab_size"),
-             .context = keys.size_or("max_position_embeddings", 0),
-             .gated = true,
-             .tied_head = keys.flag_or("tie_word_embeddings", false)};
-  } else {
-    model = {.layers = keys.size("n_layer"),
-             .heads = keys.size("n_head"),
-             .width = keys.size("n_embd"),
-             .vocabulary = keys.size("vocab_size"),
-             .context = keys.size("n_positions"),
-             .tied_head = true,
-             .learned_positions = true,
-             .biases = true,
-             .layer_norm = true};
-    model.ffn = keys.size_or("n_inner", 4 * model.width);
+  const std::string name = type.is_string() ? type.get<std::string>() : "";
+  const bool is_llama =
+      std::ranges::count(kinds_of_llama, name) > 0 || (type.is_null() && keys.has("hidden_size"));
+  keys.expect(
+      is_llama || type.is_null() || std::ranges::count(kinds_of_gpt2, name) > 0,
+      [&] { return fmt::format("a model of type {}", shown(type)); },
+      fmt::format("the cost model knows {}, {}", fmt::join(kinds_of_gpt2, ", "),
+                  fmt::join(kinds_of_llama, ", ")));
+  Transformer model = is_llama ? llama_from(keys) : gpt2_from(keys);
+  model.experts = experts_of(keys);
+  model.head_norms = type == "qwen3_moe";
+  model.kv_heads =
+      model.latent.exists() ? model.heads : keys.size_or("num_key_value_heads", model.heads);
+  if (!model.latent.exists()) {
+    keys.expect(
+        keys.has("head_dim") || model.width % model.heads == 0,
+        [&] {
+          return fmt::format("the width {} is not divisible by {} heads", model.width, model.heads);
+        },
+        "the width must be a multiple of the heads");
+    model.head_size = model.value_size = keys.size_or("head_dim", model.width / model.heads);
   }
-  model.kv_heads = keys.size_or("num_key_value_heads", model.heads);
-  require(
-      keys.has("head_dim") || model.width % model.heads == 0,
-      [&] {
-        return fmt::format("{}: the width {} is not divisible by {} heads", where, model.width,
-                           model.heads);
-      },
-      "the width must be a multiple of the heads");
-  model.head_size = keys.size_or("head_dim", model.width / model.heads);
-  require(
+  keys.expect(
       model.heads % model.kv_heads == 0,
       [&] {
-        return fmt::format("{}: {} query heads are not a multiple of {} key/value heads", where,
-                           model.heads, model.kv_heads);
+        return fmt::format("{} query heads are not a multiple of {} key/value heads", model.heads,
+                           model.kv_heads);
       },
       "the query heads must be a multiple of the key/value heads");
   return model;

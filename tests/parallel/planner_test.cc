@@ -37,6 +37,29 @@ ordered_json llama(int heads, int kv_heads, int width, int ffn, int layers) {
           {"vocab_size", 32000}};
 }
 
+// Two experts of eight for each token; DeepSeek's attention and experts, in all layers but the first.
+ordered_json mixtral(int layers) {
+  ordered_json model = llama(32, 8, 4096, 14336, layers);
+  model.update({{"model_type", "mixtral"}, {"num_local_experts", 8}, {"num_experts_per_tok", 2}});
+  return model;
+}
+ordered_json deepseek(int heads, int width, int ffn, int expert_ffn, int experts, int layers) {
+  ordered_json model = llama(heads, heads, width, ffn, layers);
+  model.update({{"model_type", "deepseek_v2"},
+                {"q_lora_rank", 1536},
+                {"kv_lora_rank", 512},
+                {"qk_nope_head_dim", 128},
+                {"qk_rope_head_dim", 64},
+                {"v_head_dim", 128},
+                {"moe_intermediate_size", expert_ffn},
+                {"n_routed_experts", experts},
+                {"n_shared_experts", 2},
+                {"num_experts_per_tok", 6},
+                {"first_k_dense_replace", 1},
+                {"vocab_size", 102400}});
+  return model;
+}
+
 ordered_json a_case(ordered_json model, int gpus, ordered_json plan,
                     const std::string& cluster = "a100-dgx",
                     const std::string& profile = "megatron-2021") {
@@ -69,6 +92,126 @@ double part(const StepPrediction& prediction, std::string_view name) {
     if (part.name == name) return part.seconds;
   ADD_FAILURE() << "no part " << name;
   return 0;
+}
+
+// Numbers of parameters as the models' own files have them: Mixtral 8x7B, DeepSeek-V2, V2-Lite and V3 (this one
+// without its router's biases and its second head), Qwen3-235B-A22B.
+TEST(PlannerModels, HaveTheParametersOfTheirFiles) {
+  const auto parameters = [](const ordered_json& config) {
+    return transformer_from(config, "model").parameters();
+  };
+  EXPECT_EQ(parameters(mixtral(32)), 46'702'792'704);
+  ordered_json model = deepseek(128, 5120, 12288, 1536, 160, 60);
+  EXPECT_EQ(parameters(model), 235'741'434'880);
+  model = deepseek(16, 2048, 10944, 1408, 64, 27);
+  model["q_lora_rank"] = nullptr;
+  EXPECT_EQ(parameters(model), 15'706'484'224);
+  model = deepseek(128, 7168, 18432, 2048, 256, 61);
+  model.update({{"model_type", "deepseek_v3"},
+                {"num_experts_per_tok", 8},
+                {"n_shared_experts", 1},
+                {"first_k_dense_replace", 3},
+                {"vocab_size", 129280}});
+  EXPECT_EQ(parameters(model), 671'026'404'352);
+  model = llama(64, 4, 4096, 12288, 94);
+  model.update({{"model_type", "qwen3_moe"},
+                {"head_dim", 128},
+                {"num_experts", 128},
+                {"num_experts_per_tok", 8},
+                {"moe_intermediate_size", 1536},
+                {"vocab_size", 151936}});
+  EXPECT_EQ(parameters(model), 235'093'634'560);
+}
+
+// A layer with experts: FLOPs of the router, of K experts for each token and of the shared one; each rank sends
+// K rows of its tokens twice in each direction, to the ranks of its node over NVLink, meanwhile to others
+// over its NIC. Experts are divided by ep, and their states by as many replicas as are left.
+TEST(PlannerExperts, EqualTheirClosedForms) {
+  ordered_json plan = {{"ep", 16}, {"global_batch", 32}, {"sequence_length", 4096}, {"zero", 1}};
+  PlanCase c = read(
+      a_case(deepseek(128, 5120, 12288, 1536, 160, 4), 32, plan, "h100-dgx", "megatron-core-2025"));
+  LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+  const double s = 4096, h = 5120, f = 1536, e = 160, k = 6, peak = c.cluster.peak_16bit;
+  const double attention = h * 1536 + 1536 * 128 * 192 + h * 576 + 512 * 128 * 256 + 128 * 128 * h;
+  const double scores = 2 * 128 * s * s * (192 + 128) / 2;
+  EXPECT_NEAR(costs.layer.forward.at_peak, (2 * s * (attention + 3 * h * 12288) + scores) / peak,
+              1e-12);
+  EXPECT_NEAR(costs.expert_layer.forward.at_peak,
+              (2 * s * (attention + h * e + (k + 2) * 3 * h * f) + scores) / peak, 1e-12);
+  EXPECT_NEAR(costs.expert_layer.weight_gradient.at_peak,
+              2 * s * (attention + h * e + (k + 2) * 3 * h * f) / peak, 1e-12);
+  const double bytes = 2 * s * k * h, nic = c.profile.nic_efficiency * 50e9;
+  EXPECT_NEAR(costs.expert_layer.forward.expert, 2 * (c.profile.nic_latency + bytes * 8 / 16 / nic),
+              1e-12);
+  EXPECT_EQ(costs.layer.forward.expert, 0);
+  c.cluster.nvlink_bytes_per_second = 1e9;
+  costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+  EXPECT_NEAR(costs.expert_layer.input_gradient.expert,
+              2 * (c.profile.nic_latency + bytes * 7 / 16 / (c.profile.nvlink_efficiency * 1e9)),
+              1e-9);
+
+  const RankParameters own = rank_parameters(c.model, c.arrangement, {0});
+  EXPECT_EQ(own.of_experts, 3.0 * 10 * 3 * h * f);  // of 160 / 16 experts in three layers
+  EXPECT_EQ(own.shared, static_cast<double>(c.model.parameters()) - 3.0 * 160 * 3 * h * f);
+  const RankMemory memory = predict_step(c).memory.front();
+  EXPECT_DOUBLE_EQ(memory.optimizer, 12 * (own.shared / 32 + own.of_experts / 2));
+  EXPECT_DOUBLE_EQ(memory.gradients, 4 * own.all());
+  // The rows of a layer's experts are kept before and after them, and twice and once their hidden layer.
+  EXPECT_DOUBLE_EQ(layer_activation_bytes(c.model, c.arrangement, c.profile, true) -
+                       layer_activation_bytes(c.model, c.arrangement, c.profile),
+                   2 * s * (k * (2 * h + 3 * f) + 2 * e) + 2 * s * 3 * (2 * f - 12288));
+}
+
+// Each of two ranks of tp sends half of the tokens; with etp 2 both have a half of each expert, for the rows of
+// both.
+TEST(PlannerExperts, AreSplitOrNot) {
+  const auto costs_of = [](int etp) {
+    const PlanCase c = read(a_case(mixtral(8), 8,
+                                   {{"tp", 2},
+                                    {"ep", 4},
+                                    {"etp", etp},
+                                    {"global_batch", 4},
+                                    {"sequence_length", 4096},
+                                    {"sequence_parallel", true}},
+                                   "h100-dgx", "megatron-core-2025"));
+    EXPECT_EQ(rank_parameters(c.model, c.arrangement, {0}).of_experts,
+              8.0 * 2 * 3 * 4096 * 14336 / etp);
+    EXPECT_EQ(c.arrangement.expert_replicas(), 2 / etp);
+    return layer_costs(c.model, c.arrangement, c.cluster, c.profile).expert_layer;
+  };
+  const PassCosts whole = costs_of(1), halves = costs_of(2);
+  EXPECT_NEAR(whole.forward.at_peak, halves.forward.at_peak, 1e-15);
+  EXPECT_GT(halves.forward.expert, whole.forward.expert);
+  EXPECT_EQ(
+      read(a_case(mixtral(8), 8, {{"tp", 2}, {"sequence_length", 64}, {"sequence_parallel", true}},
+                  "h100-dgx", "megatron-core-2025"))
+          .arrangement.assumptions,
+      std::vector<std::string>{"etp is 1"});
+}
+
+TEST(PlannerExperts, LieInTheLayersThatTheModelNames) {
+  const auto with_experts = [](const ordered_json& config) {
+    const Transformer model = transformer_from(config, "model");
+    std::vector<std::int64_t> layers;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+      if (model.has_experts(layer)) layers.push_back(layer);
+    EXPECT_EQ(model.expert_layers(0, model.layers), std::ssize(layers));
+    return layers;
+  };
+  using Layers = std::vector<std::int64_t>;
+  ordered_json model = gpt2(32, 1024, 6);
+  model.update({{"model_type", "gpt2-moe"},
+                {"n_experts", 4},
+                {"experts_per_token", 2},
+                {"expert_width", 512},
+                {"moe_every", 2}});
+  EXPECT_EQ(with_experts(model), (Layers{1, 3, 5}));
+  model = deepseek(16, 2048, 10944, 1408, 64, 6);
+  EXPECT_EQ(with_experts(model), (Layers{1, 2, 3, 4, 5}));
+  model["moe_layer_freq"] = 2;
+  EXPECT_EQ(with_experts(model), (Layers{2, 4}));
+  EXPECT_EQ(with_experts(mixtral(2)), (Layers{0, 1}));
+  EXPECT_EQ(with_experts(llama(32, 8, 4096, 14336, 4)), Layers{});
 }
 
 // Milliseconds of a layer and micro-batch, from a prototype written apart from this one in Python:
@@ -333,8 +476,13 @@ std::vector<PlanCase> random_plans(std::mt19937& random, int count) {
                          {"recompute", random() % 2 == 0 ? "full" : "none"},
                          {"tp_overlap", modern && random() % 2 == 0},
                          {"schedule", random() % 3 == 0 && v == 1 ? "gpipe" : "1f1b"}};
-    const ordered_json model =
+    ordered_json model =
         random() % 2 == 0 ? gpt2(32, pick({1024, 4096}), 16) : llama(32, 8, 4096, 14336, 16);
+    if (modern && random() % 2 == 0) {
+      model = random() % 2 == 0 ? mixtral(16) : deepseek(32, 2048, 10944, 1408, 64, 16);
+      plan["ep"] = pick({1, 2, 8});
+      plan["etp"] = pick({1, 1, 2});
+    }
     try {
       plans.push_back(read(a_case(model, tp * pp * cp * dp, plan, modern ? "h100-dgx" : "a100-dgx",
                                   modern ? "megatron-core-2025" : "megatron-2021")));
@@ -393,9 +541,10 @@ TEST(PlannerSteps, KeepTheirInvariants) {
     if (a.tp == 1) {
       EXPECT_EQ(part(p, "tp"), 0);
     }
-    if (a.replicas() == 1) {
+    if (a.replicas() == 1 && a.expert_replicas() == 1) {
       EXPECT_NEAR(part(p, "dp"), 0, 1e-12);
     }
+    EXPECT_EQ(part(p, "ep") > 0, a.ep * a.etp > 1);
     EXPECT_EQ(p.memory.size(), static_cast<std::size_t>(a.pp));
     // Memory never rises with zero's stage, apart from gathered parameters, nor with recomputation.
     PlanCase other = plan;
@@ -416,6 +565,8 @@ TEST(PlannerSearches, RankPlansAsReplaysDo) {
   int compared = 0;
   for (PlanCase c : random_plans(random, 300)) {
     if (c.arrangement.schedule == "gpipe") continue;
+    // Where a rank has a layer without experts more than others, stages are not equal.
+    if (c.model.experts.first_layer > 0 && c.arrangement.pp > 1) continue;
     ++compared;
     c.model.vocabulary = 1;  // the ends of the model take next to no time, messages none
     c.cluster.nic_bytes_per_second *= 1e9;
@@ -481,8 +632,8 @@ TEST(PlannerCases, AreRefusedByName) {
   EXPECT_THAT(with("/profile", "/none.json"), HasSubstr("cannot read /none.json"));
   EXPECT_THAT(with("/model/n_embd", 0), HasSubstr("\"n_embd\" is 0"));
   EXPECT_THAT(with("/model/n_layer", nullptr), HasSubstr("no \"n_layer\""));
-  EXPECT_THAT(with("/model/model_type", "bert"), HasSubstr("knows gpt2 and llama"));
-  EXPECT_THAT(with("/model/num_local_experts", 8), HasSubstr("\"num_local_experts\""));
+  EXPECT_THAT(with("/model/model_type", "bert"), HasSubstr("knows gpt2, gpt2-gqa"));
+  EXPECT_THAT(with("/model/num_local_experts", 8), HasSubstr("no \"num_experts_per_tok\""));
   EXPECT_THAT(with("/gpus", 60), HasSubstr("tp x cp x pp = 8 does not divide 60"));
   EXPECT_THAT(with("/gpus", 0), HasSubstr("no number of \"gpus\""));
   EXPECT_THAT(with("/nic_bytes_per_second", -1), HasSubstr("positive"));
@@ -501,6 +652,25 @@ TEST(PlannerCases, AreRefusedByName) {
   EXPECT_THAT(with("/plan/layers_per_stage", ordered_json::array({20, 20})),
               HasSubstr("are not the 36 layers of 2 stages"));
   EXPECT_THAT(with("/plan/zero1", 1), HasSubstr("unknown \"zero1\""));
+  const ordered_json experts = a_case(
+      mixtral(32), 64, {{"tp", 2}, {"ep", 8}, {"sequence_length", 64}, {"sequence_parallel", true}},
+      "h100-dgx", "megatron-core-2025");
+  EXPECT_GT(predict_step(read(experts)).seconds, 0);
+  const auto with_experts = [&](const char* pointer, ordered_json value) {
+    ordered_json entry = experts;
+    entry[ordered_json::json_pointer(pointer)] = std::move(value);
+    return refusal_of(entry);
+  };
+  EXPECT_THAT(with_experts("/plan/ep", 3), HasSubstr("8 experts are not divisible by 3"));
+  EXPECT_THAT(with_experts("/plan/etp", 3), HasSubstr("14336 columns of an expert"));
+  EXPECT_THAT(with_experts("/gpus", 4),
+              HasSubstr("ep 8 x etp 1 does not divide tp 2 x cp 1 x dp 2"));
+  EXPECT_THAT(with_experts("/plan/sequence_parallel", false),
+              HasSubstr("use sequence_parallel true"));
+  EXPECT_THAT(with_experts("/profile", "megatron-2021"),
+              HasSubstr("experts, which megatron-2021 has not"));
+  EXPECT_THAT(with_experts("/model/num_experts_per_tok", 9),
+              HasSubstr("9 experts for each token of 8"));
   EXPECT_THAT(with("/calibrates", true), HasSubstr("without measured_seconds"));
 }
 
@@ -554,9 +724,9 @@ TEST(PlannerReplicas, ExposeWhatTheLastPassesDoNotHide) {
   ASSERT_EQ(c.profile.parameter_wire_bytes, c.profile.gradient_wire_bytes);
   const double hidden = c.profile.overlap_window * 2.5 * layers *
                         (costs.layer.forward.total() + costs.layer.backward().total());
-  EXPECT_NEAR(
-      exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs}, layers, parameters),
-      2 * half_all_reduce_seconds(bytes, 8, links) - hidden, 1e-9);
+  EXPECT_NEAR(exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs}, {.dense = 4},
+                               {.shared = parameters}),
+              2 * half_all_reduce_seconds(bytes, 8, links) - hidden, 1e-9);
   EXPECT_GT(hidden, 0);
 }
 

@@ -1,0 +1,73 @@
+#include "parallel/planner/kernel_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+struct GemmTile {
+  double rows, columns;
+  double SoftwareProfile::*rate;
+};
+constexpr GemmTile tiles[] = {
+    {256, 128, &SoftwareProfile::tile_256x128}, {128, 256, &SoftwareProfile::tile_128x256},
+    {128, 128, &SoftwareProfile::tile_128x128}, {128, 64, &SoftwareProfile::tile_128x64},
+    {64, 128, &SoftwareProfile::tile_64x128},   {64, 64, &SoftwareProfile::tile_64x64}};
+
+constexpr double PassCost::*parts[] = {
+    &PassCost::at_peak,      &PassCost::sustained, &PassCost::quantisation,
+    &PassCost::memory_bound, &PassCost::issue,     &PassCost::tensor,
+    &PassCost::context,      &PassCost::expert,    &PassCost::kernels};
+
+}  // namespace
+
+PassCost& PassCost::operator+=(const PassCost& other) {
+  for (const auto part : parts) this->*part += other.*part;
+  return *this;
+}
+PassCost PassCost::operator*(double times) const {
+  PassCost result = *this;
+  for (const auto part : parts) result.*part *= times;
+  return result;
+}
+PassCost operator+(PassCost a, const PassCost& b) { return a += b; }
+
+PassCost product_cost(const ProductShape& shape, const ClusterSheet& cluster,
+                      const SoftwareProfile& profile) {
+  const auto [m, n, k, batch, fp8, is_grouped] = shape;
+  const double peak = fp8 ? cluster.peak_fp8 : cluster.peak_16bit,
+               efficiency = profile.gemm_efficiency * (fp8 ? profile.fp8_relative_efficiency : 1) *
+                            (is_grouped ? profile.grouped_relative_efficiency : 1);
+  double in_waves = std::numeric_limits<double>::infinity();
+  for (const GemmTile& tile : tiles) {
+    const double waves = std::ceil(batch * std::ceil(m / tile.rows) * std::ceil(n / tile.columns) /
+                                   cluster.multiprocessors);
+    in_waves =
+        std::min(in_waves, waves * 2 * tile.rows * tile.columns * (k + profile.tile_prologue) /
+                               (peak / cluster.multiprocessors * efficiency * profile.*tile.rate));
+  }
+  const double operands =
+      (fp8 ? 1 : bytes_of_16_bit) * batch * (m * k + k * n) + bytes_of_16_bit * batch * m * n;
+  const double seconds =
+      std::max(in_waves, operands / (cluster.memory_bytes_per_second * profile.memory_efficiency)) +
+      profile.launch_seconds;
+  PassCost cost;
+  cost.at_peak = 2 * m * n * k * batch / peak;
+  cost.sustained = cost.at_peak / efficiency - cost.at_peak;
+  cost.quantisation = seconds - cost.at_peak - cost.sustained;
+  cost.kernels = 1;
+  return cost;
+}
+
+PassCost memory_cost(double bytes, double kernels, double efficiency, const ClusterSheet& cluster,
+                     const SoftwareProfile& profile) {
+  PassCost cost;
+  cost.memory_bound =
+      bytes / (cluster.memory_bytes_per_second * efficiency) + kernels * profile.launch_seconds;
+  cost.kernels = kernels;
+  return cost;
+}
+
+}  // namespace lockstep

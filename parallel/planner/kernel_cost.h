@@ -1,0 +1,48 @@
+// How long kernels take on a GPU: matrix products in waves of tiles, and kernels bound by memory.
+//
+//   product    waves of tiles: tiles / multiprocessors, rounded up, each as long as its inner
+//              dimension; or as its operands take to pass through memory
+//   others     the bytes that they read and write, at the memory's bandwidth
+//
+// Every kernel also takes the time of its launch. The forms are those of the vendor's guide to tile and
+// wave quantisation.
+#pragma once
+
+#include "parallel/planner/cluster_sheet.h"
+#include "parallel/planner/software_profile.h"
+
+namespace lockstep {
+
+// Of an activation or a parameter in bf16 or fp16.
+inline constexpr double bytes_of_16_bit = 2;
+
+// Seconds of a pass, and its kernels.
+struct PassCost {
+  double at_peak = 0;       // products, at the peak of the hardware
+  double sustained = 0;     // more, at the rate that a full wave sustains
+  double quantisation = 0;  // more, because tiles and waves are not full, and for launches
+  double memory_bound = 0;
+  double issue = 0;  // waiting for the host, which issues kernels more slowly than they run
+  double tensor = 0, context = 0, expert = 0;  // exposed exchanges of tp, cp and ep
+  double kernels = 0;
+
+  double compute() const { return at_peak + sustained + quantisation + memory_bound + issue; }
+  double total() const { return compute() + tensor + context + expert; }
+  PassCost& operator+=(const PassCost& other);
+  PassCost operator*(double times) const;
+};
+PassCost operator+(PassCost a, const PassCost& b);
+
+// One product of m x k with k x n, or a batch of them in one kernel; grouped, each has operands of its own.
+struct ProductShape {
+  double m = 0, n = 0, k = 0, batch = 1;
+  bool fp8 = false, is_grouped = false;
+};
+PassCost product_cost(const ProductShape& shape, const ClusterSheet& cluster,
+                      const SoftwareProfile& profile);
+
+// Kernels that read and write so many bytes in all, at this part of the memory's bandwidth.
+PassCost memory_cost(double bytes, double kernels, double efficiency, const ClusterSheet& cluster,
+                     const SoftwareProfile& profile);
+
+}  // namespace lockstep
