@@ -136,7 +136,7 @@ int fuzz(const FuzzCommand& c) {
                        : seconds_since(start) / (60 * c.minutes);
   };
   Coverage coverage;
-  std::int64_t number = 0, compared = 0, without = 0;
+  std::int64_t number = 0, compared = 0, without = 0, turned = 0;
   for (; done(number) < 1; ++number) {
     const FuzzCase drawn = draw_case(c.seed, number, limits);
     CaseFile file(fmt::format("{}/fuzz-{}-{}", c.output, c.seed, number), drawn);
@@ -144,6 +144,7 @@ int fuzz(const FuzzCommand& c) {
     if (!check.differences.empty()) return report_failure(c, number, drawn, check, file);
     compared += check.compared;
     without += check.compared == 0 ? 1 : 0;
+    turned += check.turned_steps;
     coverage.add(drawn, check);
     show_progress(done(number + 1), number + 1, compared);
   }
@@ -154,6 +155,9 @@ int fuzz(const FuzzCommand& c) {
              seconds_since(start));
   if (without > 0)
     fmt::print("{} of these plans have no tags: one rank, or shards that cut an axis\n", without);
+  if (turned > 0)
+    fmt::print("{} comparison{} of a step's gradient left out, as rounding alone turns it\n",
+               turned, turned == 1 ? "" : "s");
   print_coverage(coverage);
   return 0;
 }

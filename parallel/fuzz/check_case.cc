@@ -200,6 +200,7 @@ class PlanCheck {
       if (rank != 0) return;
       all = own;
       for (const auto& [step, taken] : got.taken) result_.skipped_steps += taken.skipped ? 1 : 0;
+      result_.turned_steps += comparison.check().turned_steps;
     });
     write_history(files_, all);
   }

@@ -53,7 +53,11 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
     const CaseStep& elsewhere = rounded.steps.at(number);
     comparison.near(fmt::format("step {}: loss", number), here.loss, there.loss,
                     std::abs(elsewhere.loss - there.loss));
-    if (taken.skipped || is_turned(elsewhere.gradients, there.gradients)) continue;
+    if (taken.skipped) continue;
+    if (is_turned(elsewhere.gradients, there.gradients)) {
+      comparison.leave_out_turned_step();
+      continue;
+    }
     comparison.near(fmt::format("step {}: gradient norm", number), here.norm, there.norm,
                     std::abs(elsewhere.norm - there.norm));
     // Those of steps in backward are gone.

@@ -28,6 +28,7 @@ Tolerance coarser(const TrainOptions& options, Of of) {
 CaseCheck& CaseCheck::operator+=(const CaseCheck& other) {
   compared += other.compared;
   skipped_steps += other.skipped_steps;
+  turned_steps += other.turned_steps;
   std::ranges::copy(other.differences, std::back_inserter(differences));
   has_ended = has_ended || other.has_ended;
   is_refused = is_refused || other.is_refused;

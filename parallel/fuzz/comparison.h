@@ -14,6 +14,7 @@ namespace lockstep {
 struct CaseCheck {
   std::int64_t compared = 0;             // numbers and parameters
   std::int64_t skipped_steps = 0;        // skipped because gradients overflowed
+  std::int64_t turned_steps = 0;         // not compared, as rounding turned their gradients
   std::vector<std::string> differences;  // or the error with which the case ended
   bool has_ended = false;                // with an error
   bool is_refused = false;               // the error refused an input
@@ -49,6 +50,7 @@ class CaseComparison {
     reference_ = std::move(reference);
     tolerance_ = tolerance;
   }
+  void leave_out_turned_step() { ++check_.turned_steps; }
   // Compares numbers that depend on rounding, which may move one far more than usual: `rounding` is
   // how far it moved this one on one rank, and twice as far is allowed.
   void near(const std::string& what, double got, double expected, double rounding = 0);
