@@ -60,7 +60,7 @@ Tolerance tolerance_of_type(const TrainOptions& options) {
       case DType::f64:
         return {.numbers = 1e-10, .gradients = 1e-10, .values = 1e-10, .least = 1e-3};
       case DType::f32:
-        return {.numbers = 1e-6, .gradients = 3e-5, .values = 1e-6, .least = 1e-2};
+        return {.numbers = 1e-6, .gradients = 3e-5, .values = 2e-6, .least = 1e-2};
       case DType::f16:
         return {.numbers = 2e-3, .gradients = 0.02, .values = 1.5e-3, .least = 5e-2};
       default:
