@@ -27,6 +27,7 @@ Plan found_plan(const Arrangement& a, const std::string& model) {
   options.sequence_parallel = a.sequence_parallel;
   if (a.cp > 1) options.ring_ranks = a.cp;
   if (a.ep > 1) options.expert_ranks = a.ep;
+  if (gpt_config(model).experts.exist() && a.tp > 1) options.expert_tensor_ranks = a.etp;
   if (a.replicas() > 1) options.zero_stage = a.zero_stage;
   if (a.pp > 1) {
     options.schedule = a.schedule;

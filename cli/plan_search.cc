@@ -80,18 +80,23 @@ void print_plans(const SearchResult& result, int shown) {
   const auto count = std::min<std::size_t>(static_cast<std::size_t>(shown), result.plans.size());
   for (std::size_t i = 0; i < count; ++i)
     width = std::max(width, text_of(result.plans[i].arrangement).size());
-  fmt::print("{:>3} {:<{}} {:>9} {:>8} {:>8} {:>7} {:>6} {:>6}  {}\n", "", "plan", width, "s/step",
-             "TFLOP/s", "GB", "bubble", "tp", "dp", "memory");
+  const bool has_experts = std::ranges::any_of(
+      result.plans, [](const FoundPlan& plan) { return seconds_of(plan.prediction, "ep") > 0; });
+  const auto of_experts = [&](const std::string& text) {
+    return has_experts ? fmt::format(" {:>6}", text) : "";
+  };
+  fmt::print("{:>3} {:<{}} {:>9} {:>8} {:>8} {:>7} {:>6}{} {:>6}  {}\n", "", "plan", width,
+             "s/step", "TFLOP/s", "GB", "bubble", "tp", of_experts("ep"), "dp", "memory");
   for (std::size_t i = 0; i < count; ++i) {
     const FoundPlan& plan = result.plans[i];
     const StepPrediction& p = plan.prediction;
     const auto part = [&](std::string_view name) {
       return fmt::format("{:.1f} %", 100 * seconds_of(p, name) / p.seconds);
     };
-    fmt::print("{:>3} {:<{}} {:>9.4g} {:>8.1f} {:>8.1f} {:>7} {:>6} {:>6}  {}\n", i + 1,
+    fmt::print("{:>3} {:<{}} {:>9.4g} {:>8.1f} {:>8.1f} {:>7} {:>6}{} {:>6}  {}\n", i + 1,
                text_of(plan.arrangement), width, p.seconds, p.model_flops_per_second / 1e12,
-               p.largest_memory() / gigabyte, part("bubble"), part("tp"), part("dp"),
-               plan.fits ? p.verdict : "does not fit");
+               p.largest_memory() / gigabyte, part("bubble"), part("tp"), of_experts(part("ep")),
+               part("dp"), plan.fits ? p.verdict : "does not fit");
   }
 }
 
@@ -193,7 +198,7 @@ int search(const SearchCommand& given) {
   print_waterfall(best.prediction, c.options.gpus);
   print_memory(best.prediction);
 
-  SearchAnswer answer{.model = keys,
+  SearchAnswer answer{.model = transformer_keys(keys, printable(c.model)),
                       .cluster = c.cluster,
                       .profile = c.profile,
                       .gpus = c.options.gpus,
@@ -225,7 +230,8 @@ void add_plan_search(CLI::App& plan, Command& chosen) {
       "search", "find the fastest plan of a model on a cluster, and say why not another");
   auto c = std::make_shared<SearchCommand>();
   app->add_option("model", c->model,
-                  "a preset, a config.json of Hugging Face's GPT-2 or Llama, or a folder with one")
+                  "a preset, a config.json of Hugging Face's (GPT-2, Llama, Mixtral, DeepSeek), or "
+                  "a folder with one")
       ->required();
   app->add_option("--cluster", c->cluster, "a sheet of parallel/planner/clusters, or a .json file")
       ->capture_default_str();

@@ -20,17 +20,6 @@ ordered_json neighbours_json(const std::vector<Neighbour>& list) {
   return result;
 }
 
-// The keys of a config.json that the cost model reads.
-ordered_json size_keys(const ordered_json& model) {
-  ordered_json keys = ordered_json::object();
-  for (const char* key :
-       {"model_type", "n_layer", "n_head", "n_embd", "n_positions", "n_inner", "vocab_size",
-        "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
-        "intermediate_size", "max_position_embeddings", "head_dim", "tie_word_embeddings"})
-    if (model.contains(key) && !model[key].is_null()) keys[key] = model[key];
-  return keys;
-}
-
 ordered_json plans_json(const std::vector<FoundPlan>& plans) {
   ordered_json list = ordered_json::array();
   for (const FoundPlan& plan : plans) {
@@ -64,7 +53,7 @@ ordered_json by_tp_pp_json(const std::vector<FoundPlan>& plans) {
 std::string search_json(const SearchAnswer& answer) {
   const SearchResult& result = answer.result;
   ordered_json file = {{"schema", "lockstep.search/1"},
-                       {"model", size_keys(answer.model)},
+                       {"model", answer.model},
                        {"cluster", answer.cluster},
                        {"profile", answer.profile},
                        {"gpus", answer.gpus},

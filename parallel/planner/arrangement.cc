@@ -41,6 +41,14 @@ std::vector<int> balanced_layers(std::int64_t layers, int stages) {
   return by_stage;
 }
 
+void check_experts(const Transformer& model, const SoftwareProfile& profile,
+                   const std::string& where) {
+  require(
+      model.experts.count == 0 || profile.has_experts(),
+      [&] { return fmt::format("{}: experts, which {} has not", where, profile.name); },
+      "use a profile of software that has them");
+}
+
 void check(const Arrangement& a, const Transformer& model, const ClusterSheet& cluster,
            const SoftwareProfile& profile, const std::string& where) {
   const auto expect = [&](bool holds, std::string_view what, std::string_view hint) {
@@ -53,9 +61,7 @@ void check(const Arrangement& a, const Transformer& model, const ClusterSheet& c
   expect(a.cp == 1 || profile.has_context_parallelism,
          fmt::format("cp {}, which {} has not", a.cp, profile.name),
          "use cp 1, or another profile");
-  expect(model.experts.count == 0 || profile.grouped_relative_efficiency > 0,
-         fmt::format("experts, which {} has not", profile.name),
-         "use a profile of software that has them");
+  check_experts(model, profile, where);
   const double node = cluster.gpus_per_node;
   const auto fits_nodes = [&](double ranks) {
     return ranks <= node ? static_cast<std::int64_t>(node) % static_cast<std::int64_t>(ranks) == 0
@@ -63,6 +69,9 @@ void check(const Arrangement& a, const Transformer& model, const ClusterSheet& c
   };
   expect(a.gpus <= node || fits_nodes(a.tp),
          fmt::format("tp {} does not fit nodes of {} GPUs", a.tp, node),
+         "one must divide the other");
+  expect(a.gpus <= node || fits_nodes(a.etp),
+         fmt::format("etp {} does not fit nodes of {} GPUs", a.etp, node),
          "one must divide the other");
 }
 

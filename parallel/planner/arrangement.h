@@ -39,6 +39,9 @@ struct Arrangement {
   std::int64_t passes() const { return global_batch / (micro_batch_size * dp) * stages(); }
   int replicas() const { return dp * cp; }                           // ranks that sum gradients
   int expert_replicas() const { return tp * cp * dp / (ep * etp); }  // those of experts
+  bool has_replicas(const Transformer& model) const {
+    return replicas() > 1 || (model.experts.count > 0 && expert_replicas() > 1);
+  }
   int stages() const { return pp * virtual_stages; }
   // Tokens of a micro-batch on a rank, in the layers split by tp and between them.
   double tokens() const {
@@ -54,7 +57,7 @@ struct Arrangement {
   PipelineShape shape() const { return {pp, micro_batches(), virtual_stages}; }
 };
 
-// Layers of both kinds: those of each stage.
+// How many layers have a dense MLP, and how many have experts.
 struct LayerKinds {
   int dense = 0, with_experts = 0;
   int all() const { return dense + with_experts; }
@@ -64,14 +67,16 @@ struct LayerKinds {
     return *this;
   }
 };
+// The layers of each stage.
 std::vector<LayerKinds> stage_layers(const Transformer& model, const Arrangement& arrangement);
 
 // From a plan's keys: tp, cp, pp, dp, ep, etp, zero, schedule, virtual_stages, micro_batch_size,
 // global_batch, sequence_length, recompute, sequence_parallel, dtype, gemm_dtype, layers_per_stage,
 // ends_count_as_layers (the embedding and the loss take the place of a layer each), tp_overlap. dp
-// follows from the others where it is not given; layers that stages do not divide are balanced, and etp
-// is 1 if a model with experts has tp, which is stated as an assumption. `where` begins the error. Throws Error (bad_input) for a key that there
-// is not, and for what the model, the GPUs or the cost model cannot be.
+// follows from the others where it is not given. Stated as assumptions: the layers of each stage where
+// stages do not divide them, which are balanced then; that etp is 1, where a model with experts has tp;
+// and that a model predicts no further tokens. `where` begins the error. Throws Error (bad_input) for a
+// key that there is not, and for what the model, the GPUs or the cost model cannot be.
 Arrangement arrangement_from(const nlohmann::ordered_json& plan, int gpus, const Transformer& model,
                              const std::string& where);
 
@@ -82,6 +87,9 @@ std::string_view name_of(Recompute recompute);
 // the embedding and the head, are the last.
 std::vector<int> balanced_layers(std::int64_t layers, int stages);
 
+// Throws Error (bad_input) if the software has no experts, but the model has.
+void check_experts(const Transformer& model, const SoftwareProfile& profile,
+                   const std::string& where);
 // Throws Error (bad_input) if the software or the hardware does not do what is arranged.
 void check(const Arrangement& arrangement, const Transformer& model, const ClusterSheet& cluster,
            const SoftwareProfile& profile, const std::string& where);

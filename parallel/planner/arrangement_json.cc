@@ -141,9 +141,10 @@ void take_experts(Arrangement& a, const Transformer& model, const PlanKeys& keys
       [&] { return std::string(a.ep > 1 ? "ep is given" : "etp is given"); },
       "the model has no experts");
   if (are_there && a.tp > 1 && !keys.has("etp")) a.assumptions.push_back("etp is 1");
+  if (model.predicts_further) a.assumptions.push_back("num_nextn_predict_layers is 0");
 }
 
-void check_experts(const Arrangement& a, const Transformer& model, const PlanKeys& keys) {
+void check_expert_shapes(const Arrangement& a, const Transformer& model, const PlanKeys& keys) {
   keys.expect(
       model.experts.count % a.ep == 0,
       [&] { return fmt::format("{} experts are not divisible by {}", model.experts.count, a.ep); },
@@ -187,8 +188,11 @@ void check_shapes(const Arrangement& a, const Transformer& model, const PlanKeys
       model.kv_heads % a.tp == 0 || a.tp % model.kv_heads == 0,
       [&] { return fmt::format("tp {} does not fit {} key/value heads", a.tp, model.kv_heads); },
       "one must divide the other");
-  divides(a.tp, model.ffn, "columns of the MLP", "choose a tp that divides them");
-  if (model.experts.count > 0) check_experts(a, model, keys);
+  if (model.expert_layers(0, model.layers) < model.layers)
+    divides(a.tp, model.ffn, "columns of the MLP", "choose a tp that divides them");
+  divides(a.tp, model.experts.shared_ffn, "columns of the shared experts",
+          "choose a tp that divides them");
+  if (model.experts.count > 0) check_expert_shapes(a, model, keys);
   if (a.cp > 1)
     divides(2 * a.cp, a.sequence_length, "tokens of a sequence",
             "each rank of cp has two equal parts of a sequence");

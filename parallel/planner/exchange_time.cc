@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace lockstep {
 namespace {
@@ -28,6 +29,15 @@ GroupLinks links_of_replicas(double ranks, double apart, const ClusterSheet& clu
   const double nics = profile.flat_ring ? 1 : in_node;
   return {std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
           2 * profile.nic_latency * std::log2(ranks)};
+}
+
+// Ranks along ep in one node: where nodes do not divide the groups, as few as a rank has.
+double least_in_node(const Arrangement& a, const ClusterSheet& cluster) {
+  const std::int64_t group = std::int64_t{a.ep} * a.etp,
+                     node = static_cast<std::int64_t>(cluster.gpus_per_node);
+  if (a.gpus <= node || node % group == 0) return a.ep;
+  const std::int64_t together = group % node == 0 ? node : std::gcd(group, node);
+  return static_cast<double>(std::max<std::int64_t>(1, together / a.etp));
 }
 
 }  // namespace
@@ -66,8 +76,7 @@ double context_hop_seconds(const Transformer& model, const Arrangement& a,
 double all_to_all_seconds(double bytes, const Arrangement& a, const ClusterSheet& cluster,
                           const SoftwareProfile& profile) {
   if (a.ep == 1) return 0;
-  const double ranks = a.ep,
-               in_node = std::clamp(std::floor(cluster.gpus_per_node / a.etp), 1.0, ranks);
+  const double ranks = a.ep, in_node = least_in_node(a, cluster);
   const double to_node = (in_node - 1) / ranks * bytes / nvlink(cluster, profile);
   if (in_node >= ranks) return profile.nvlink_latency + to_node;
   return profile.nic_latency +

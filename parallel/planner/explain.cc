@@ -70,15 +70,26 @@ std::string largest_class(const RankMemory& memory) {
   return fmt::format("{} {:.1f} GB", most.first, most.second / gigabyte);
 }
 
+// What divides the experts and the GPUs of a stage, as whole experts are, in order.
+std::vector<int> expert_lengths(const Transformer& model, const Arrangement& a) {
+  std::vector<int> lengths;
+  for (int ep = 1; ep <= model.experts.count && ep <= a.gpus / a.pp; ++ep)
+    if (model.experts.count % ep == 0 && a.gpus / a.pp % ep == 0) lengths.push_back(ep);
+  return lengths;
+}
+
 std::string nearest_that_fits(const Planner& planner, const FoundPlan& plan) {
   const Arrangement& a = plan.arrangement;
   std::vector<std::pair<std::string, ordered_json>> tried;
   if (a.recompute != Recompute::full) tried.push_back({"recompute full", {{"recompute", "full"}}});
+  for (const int ep : expert_lengths(planner.model, a))
+    if (ep > a.ep) tried.push_back({fmt::format("ep {}", ep), {{"ep", ep}}});
   if (a.micro_batch_size > 1)
     tried.push_back({fmt::format("micro-batch {}", a.micro_batch_size / 2),
                      {{"micro_batch_size", a.micro_batch_size / 2}}});
   if (a.virtual_stages > 1) tried.push_back({"1 virtual stage", {{"virtual_stages", 1}}});
-  if (a.pp == 1 && a.zero_stage < 3 && a.replicas() > 1) tried.push_back({"zero 3", {{"zero", 3}}});
+  if (a.pp == 1 && a.zero_stage < 3 && a.has_replicas(planner.model))
+    tried.push_back({"zero 3", {{"zero", 3}}});
   tried.push_back({fmt::format("tp {}", 2 * a.tp), {{"tp", 2 * a.tp}}});
   tried.push_back({fmt::format("pp {}", 2 * a.pp), {{"pp", 2 * a.pp}}});
   for (const auto& [text, change] : tried) {
@@ -138,15 +149,27 @@ std::string verdict_of(const Planner& planner, const FoundPlan& plan, const Foun
 
 }  // namespace
 
-Neighbour why_not(const ordered_json& changes, const Transformer& model,
-                  const ClusterSheet& cluster, const SoftwareProfile& profile,
-                  const SearchResult& result) {
+Neighbour why_not(const ordered_json& asked, const Transformer& model, const ClusterSheet& cluster,
+                  const SoftwareProfile& profile, const SearchResult& result) {
   const Planner planner{model, cluster, profile, result.limit};
   const FoundPlan& best = result.plans.front();
+  ordered_json changes = asked;
+  // The cost model knows zero 2 and 3 without a pipeline only.
+  if (changes.contains("pp") && changes["pp"] != 1 && !changes.contains("zero") &&
+      best.arrangement.zero_stage > 1)
+    changes["zero"] = 1;
   const ordered_json keys = changed(best.arrangement, changes);
   Neighbour neighbour{.change = text_of(changes),
                       .plan = planner.evaluate(keys, best.arrangement.gpus)};
-  // The change may leave fewer virtual stages.
+  // The change may leave fewer GPUs for the experts of a stage, or fewer virtual stages.
+  for (int ep = best.arrangement.ep / 2;
+       ep >= 1 && !neighbour.plan.refused.empty() && !changes.contains("ep"); ep /= 2) {
+    ordered_json fewer = changes;
+    fewer["ep"] = ep;
+    const FoundPlan plan =
+        planner.evaluate(changed(best.arrangement, fewer), best.arrangement.gpus);
+    if (plan.refused.empty()) neighbour = {.change = text_of(fewer), .plan = plan};
+  }
   for (int v = best.arrangement.virtual_stages - 1;
        v >= 1 && !neighbour.plan.refused.empty() && !changes.contains("virtual_stages"); --v) {
     ordered_json fewer = changes;
@@ -174,13 +197,15 @@ std::vector<Neighbour> neighbours(const Transformer& model, const ClusterSheet& 
   add(best.pp % 2 == 0, {{"pp", best.pp / 2}});
   add(best.dp % 2 == 0, {{"cp", 2 * best.cp}});
   add(best.cp > 1, {{"cp", best.cp / 2}});
-  add(model.experts.count > 0, {{"ep", 2 * best.ep}});
-  add(best.ep > 1, {{"ep", best.ep / 2}});
+  const std::vector<int> lengths = expert_lengths(model, best);
+  const auto own = std::ranges::find(lengths, best.ep);
+  if (own != lengths.end() && own + 1 != lengths.end()) changes.push_back({{"ep", *(own + 1)}});
+  if (own != lengths.end() && own != lengths.begin()) changes.push_back({{"ep", *(own - 1)}});
   add(best.pp > 1, {{"virtual_stages", 2 * best.virtual_stages}});
   add(best.virtual_stages > 1, {{"virtual_stages", 1}});
   add(true, {{"micro_batch_size", 2 * best.micro_batch_size}});
   add(best.micro_batch_size > 1, {{"micro_batch_size", best.micro_batch_size / 2}});
-  add(best.zero_stage < 3 && best.replicas() > 1, {{"zero", best.zero_stage + 1}});
+  add(best.zero_stage < 3 && best.has_replicas(model), {{"zero", best.zero_stage + 1}});
   add(best.recompute != Recompute::full, {{"recompute", "full"}});
   add(best.recompute != Recompute::none, {{"recompute", "none"}});
   std::vector<Neighbour> result_list;
@@ -231,7 +256,9 @@ std::vector<std::string> advice(const Transformer& model, const Arrangement& a) 
   };
   look(model.head_size, "the head size");
   look(model.width, "the width");
-  look(model.ffn / a.tp, "the MLP's columns on each rank");
+  if (model.expert_layers(0, model.layers) < model.layers)
+    look(model.ffn / a.tp, "the MLP's columns on each rank");
+  if (model.experts.count > 0) look(model.experts.ffn / a.etp, "an expert's columns on each rank");
   if (padded_vocabulary(model, a) != model.vocabulary)
     result.push_back(
         fmt::format("the vocabulary {} is padded to {}: each rank of tp has a multiple of 128",

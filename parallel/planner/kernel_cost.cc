@@ -16,7 +16,7 @@ constexpr GemmTile tiles[] = {
     {128, 128, &SoftwareProfile::tile_128x128}, {128, 64, &SoftwareProfile::tile_128x64},
     {64, 128, &SoftwareProfile::tile_64x128},   {64, 64, &SoftwareProfile::tile_64x64}};
 
-constexpr double PassCost::*parts[] = {
+constexpr double PassCost::*sums[] = {
     &PassCost::at_peak,      &PassCost::sustained, &PassCost::quantisation,
     &PassCost::memory_bound, &PassCost::issue,     &PassCost::tensor,
     &PassCost::context,      &PassCost::expert,    &PassCost::kernels};
@@ -24,12 +24,12 @@ constexpr double PassCost::*parts[] = {
 }  // namespace
 
 PassCost& PassCost::operator+=(const PassCost& other) {
-  for (const auto part : parts) this->*part += other.*part;
+  for (const auto part : sums) this->*part += other.*part;
   return *this;
 }
 PassCost PassCost::operator*(double times) const {
   PassCost result = *this;
-  for (const auto part : parts) result.*part *= times;
+  for (const auto part : sums) result.*part *= times;
   return result;
 }
 PassCost operator+(PassCost a, const PassCost& b) { return a += b; }

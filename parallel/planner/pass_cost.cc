@@ -115,22 +115,43 @@ class Kernels {
     return (a_.cp - 1) * std::max(0.0, hop - attention / a_.cp);
   }
 
-  // All-reduces of a layer's output, or reduce-scatters and all-gathers; `gathers` more of the
-  // latter. Overlapped with the products of the pass, if the plan says so.
-  double tensor_exchange(double count, double gathers, double products) const {
+  // What tp exchanges for a part of a layer, in columns of all tokens: its input, if each rank has some
+  // tokens between layers, and its output.
+  struct TensorPart {
+    double input = 0, output = 0;
+  };
+  // All-reduces of the outputs, or all-gathers and reduce-scatters; some inputs are gathered once more.
+  // Overlapped with the products of the pass, if the plan says so.
+  double tensor_exchange(const std::vector<TensorPart>& parts, bool gathers_again,
+                         double products) const {
     const GroupLinks links = tensor_links(a_, cluster_, profile_);
-    const double bytes = bytes_of_16_bit * tokens() * width();
-    const double half = half_all_reduce_seconds(bytes, a_.tp, links);
-    const double seconds = a_.sequence_parallel ? (2 * count + gathers) * half
-                                                : count * all_reduce_seconds(bytes, a_.tp, links);
+    const auto half = [&](double columns) {
+      return half_all_reduce_seconds(bytes_of_16_bit * tokens() * columns, a_.tp, links);
+    };
+    double seconds = 0;
+    for (const TensorPart& part : parts)
+      seconds += a_.sequence_parallel
+                     ? half(part.output) + (gathers_again ? 2 : 1) * half(part.input)
+                     : all_reduce_seconds(bytes_of_16_bit * tokens() * part.output, a_.tp, links);
     if (!a_.tensor_overlap) return seconds;
     return std::max(profile_.tensor_overlap_exposed * seconds, seconds - products);
   }
+  // Latents are gathered instead of the tokens that they are made of.
+  std::vector<TensorPart> tensor_parts(bool has_mlp) const {
+    const LatentAttention& latent = model_.latent;
+    const double latents = real(latent.query_rank + latent.kv_rank + latent.rotary_size) +
+                           (latent.query_rank > 0 ? 0 : width());
+    std::vector<TensorPart> parts = {{latent.exists() ? latents : width(), width()}};
+    if (has_mlp) parts.push_back({width(), width()});
+    return parts;
+  }
 
   PassCosts layer(bool has_experts) const {
-    const double t = tokens(), between = a_.tokens_between_layers() * width(), tp = a_.tp;
+    const double t = tokens(), own_tokens = a_.tokens_between_layers(),
+                 between = own_tokens * width(), tp = a_.tp;
     const std::int64_t mlp = has_experts ? model_.experts.shared_ffn : model_.ffn;
     PassCosts pass = linears(model_.attention_products(a_.tp), t);
+    pass += linears(model_.latent_products(), own_tokens);
     if (mlp > 0) pass += linears(model_.mlp_products(mlp, a_.tp), t);
     const double forward_products = pass.forward.compute(),
                  input_products = pass.input_gradient.compute();
@@ -144,6 +165,7 @@ class Kernels {
     pass.input_gradient += in_memory(4 * t * query_columns(), 1);
     if (mlp > 0) add_activation(pass, t * real(mlp) / tp);
     if (model_.latent.exists()) add_latents(pass);
+    if (model_.head_norms) add_norms(pass, t * model_.normed_columns(a_.tp));
     const std::int64_t whole = model_.whole_matrices(has_experts);
     double matrices = real(model_.layer_matrices(has_experts) - whole) / tp + real(whole);
     if (has_experts) {
@@ -151,14 +173,17 @@ class Kernels {
       matrices += real(model_.experts.count / a_.ep * model_.expert_matrices()) / a_.etp;
     }
     pass.weight_gradient += in_memory(profile_.accumulation_bytes * matrices, 6);
-    // Of attention and the MLP. Sequence parallelism gathers its inputs once more, for the weights'
-    // gradients.
-    const double exchanges = mlp > 0 ? 2 : 1;
-    pass.forward.tensor = tensor_exchange(exchanges, 0, forward_products);
-    pass.input_gradient.tensor = tensor_exchange(exchanges, exchanges, input_products);
+    // Sequence parallelism gathers its inputs once more, for the weights' gradients.
+    const std::vector<TensorPart> parts = tensor_parts(mlp > 0);
+    pass.forward.tensor = tensor_exchange(parts, false, forward_products);
+    pass.input_gradient.tensor = tensor_exchange(parts, true, input_products);
     return pass;
   }
 
+  void add_norms(PassCosts& pass, double elements) const {
+    pass.forward += in_memory(4 * elements, 2);
+    pass.input_gradient += in_memory(6 * elements, 4);
+  }
   void add_activation(PassCosts& pass, double hidden) const {
     pass.forward += in_memory((model_.gated ? 6 : 4) * hidden, 1);
     pass.input_gradient += in_memory((model_.gated ? 10 : 8) * hidden, 2);
@@ -166,10 +191,10 @@ class Kernels {
 
   // Norms of the latents; keys put together of two parts, and values taken apart from them.
   void add_latents(PassCosts& pass) const {
-    const double t = tokens(), latents = t * real(model_.latent.query_rank + model_.latent.kv_rank),
-                 heads = t * model_.kv_columns(a_.tp);
-    pass.forward += in_memory(4 * latents + 4 * heads, 4);
-    pass.input_gradient += in_memory(6 * latents + 4 * heads, 6);
+    add_norms(pass,
+              a_.tokens_between_layers() * real(model_.latent.query_rank + model_.latent.kv_rank));
+    const double heads = tokens() * model_.kv_columns(a_.tp);
+    for (PassCost* cost : {&pass.forward, &pass.input_gradient}) *cost += in_memory(4 * heads, 2);
   }
 
   // The router, and the experts of this rank as if each had the same number of rows. Rows are sorted by
@@ -178,7 +203,10 @@ class Kernels {
     const ExpertSizes& sizes = model_.experts;
     const double own_tokens = a_.tokens_between_layers(), scores = own_tokens * real(sizes.count),
                  experts = real(sizes.count) / a_.ep, rows = a_.expert_rows(model_);
-    pass += linears({{real(sizes.count), width()}}, own_tokens);
+    // The router's product stays in 16 bits.
+    pass.forward += product(own_tokens, real(sizes.count), width());
+    pass.input_gradient += product(own_tokens, width(), real(sizes.count));
+    pass.weight_gradient += product(width(), real(sizes.count), own_tokens);
     pass.forward += in_memory(24 * scores, 12);
     pass.input_gradient += in_memory(24 * scores, 12);
     pass += linears(model_.mlp_products(sizes.ffn, a_.etp), rows / experts, experts);

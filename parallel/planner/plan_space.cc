@@ -51,19 +51,22 @@ class PlanSpace {
 
  private:
   bool tensor_fits(int tp) {
-    const char* const reason = tp > cluster_.gpus_per_node ? "tp is more than a node's GPUs"
-                               : static_cast<std::int64_t>(cluster_.gpus_per_node) % tp != 0
-                                   ? "tp does not divide a node's GPUs"
-                               : model_.heads % tp != 0 ? "tp does not divide the heads"
-                               : model_.kv_heads % tp != 0 && tp % model_.kv_heads != 0
-                                   ? "tp does not fit the key/value heads"
-                               : model_.ffn % tp != 0 ? "tp does not divide the MLP"
-                               : tp > 1 && options_.sequence_length % tp != 0
-                                   ? "tp does not divide the sequence"
-                                   : nullptr;
+    const char* const reason =
+        tp > cluster_.gpus_per_node ? "tp is more than a node's GPUs"
+        : static_cast<std::int64_t>(cluster_.gpus_per_node) % tp != 0
+            ? "tp does not divide a node's GPUs"
+        : model_.heads % tp != 0 ? "tp does not divide the heads"
+        : model_.kv_heads % tp != 0 && tp % model_.kv_heads != 0
+            ? "tp does not fit the key/value heads"
+        : has_dense_layers() && model_.ffn % tp != 0   ? "tp does not divide the MLP"
+        : model_.experts.shared_ffn % tp != 0          ? "tp does not divide the shared experts"
+        : tp > 1 && options_.sequence_length % tp != 0 ? "tp does not divide the sequence"
+                                                       : nullptr;
     if (reason) reject_(reason);
     return !reason;
   }
+
+  bool has_dense_layers() const { return model_.expert_layers(0, model_.layers) < model_.layers; }
 
   std::vector<int> context_lengths(int ranks) {
     std::vector<int> result;
@@ -79,12 +82,15 @@ class PlanSpace {
     return result;
   }
 
-  // Those that divide the experts and the GPUs of a stage.
-  std::vector<int> expert_lengths(int ranks) const {
+  std::vector<int> expert_lengths(int ranks) {
     if (model_.experts.count == 0) return {1};
-    std::vector<int> lengths = divisors(ranks);
-    std::erase_if(lengths, [&](int ep) { return model_.experts.count % ep != 0; });
-    return lengths;
+    std::vector<int> result;
+    for (const int ep : divisors(ranks))
+      if (model_.experts.count % ep == 0)
+        result.push_back(ep);
+      else
+        reject_("ep does not divide the experts");
+    return result;
   }
 
   void walk_batches(Arrangement a) {
@@ -112,8 +118,8 @@ class PlanSpace {
 
   void walk_states(Arrangement a) {
     for (const int zero : {0, 1, 2, 3}) {
-      if (zero == 0 && a.replicas() > 1 && profile_.sharded_optimizer) continue;
-      if (zero > 0 && a.replicas() == 1) continue;
+      if (zero == 0 && a.has_replicas(model_) && profile_.sharded_optimizer) continue;
+      if (zero > 0 && !a.has_replicas(model_)) continue;
       if (zero > 1 && a.pp > 1) continue;
       a.zero_stage = zero;
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {

@@ -34,8 +34,11 @@ QuickStep quick_step(const StepInputs& step) {
   const auto of_rank = [&](bool has_fewer) {
     return usual_layers(model, most * a.virtual_stages - (has_fewer ? most - fewest : 0));
   };
-  const LayerKinds first = of_rank(true), last = of_rank(rest != a.stages() - 1),
-                   middle = of_rank(false);
+  // The first layers may have no experts.
+  LayerKinds first = usual_layers(model, most * (a.virtual_stages - 1));
+  const auto with_experts = static_cast<int>(model.expert_layers(0, fewest));
+  first += {static_cast<int>(fewest) - with_experts, with_experts};
+  const LayerKinds last = of_rank(rest != a.stages() - 1), middle = of_rank(false);
   const auto seconds = [&](const LayerKinds& layers) { return total(step.costs.of(layers)); };
   const double embedding = total(step.costs.embedding), head = total(step.costs.head);
   QuickStep result;

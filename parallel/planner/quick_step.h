@@ -1,5 +1,5 @@
-// A step in closed form, for 1F1B, interleaved or not, with the layers as equal as can be: fast enough to rank every
-// plan that there is. The best are then replayed.
+// A step in closed form, for 1F1B, interleaved or not, with the layers as equal as can be: fast enough
+// to rank every plan that there is. The best are then replayed.
 //
 //   seconds   m max_r (F_r + B_r + sends) + (p - 1) / v (F + B + 2 hops) + exchange + update
 //   in flight micro-batches of rank r: min(p - r, m); chunks: min(2 (p - 1 - r) + (v - 1) p + 1, m v)

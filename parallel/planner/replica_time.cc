@@ -19,16 +19,18 @@ double overlapped_passes(const Arrangement& a) {
 struct SummedParameters {
   double parameters = 0, ranks = 1;
   GroupLinks links;
+  std::int64_t layers = 0;  // that have some of them
 };
 std::vector<SummedParameters> summed(const StepInputs& step, const RankParameters& parameters) {
   const Arrangement& a = step.arrangement;
   std::vector<SummedParameters> groups;
   if (a.replicas() > 1)
     groups.push_back({parameters.shared, static_cast<double>(a.replicas()),
-                      replica_links(a, step.cluster, step.profile)});
+                      replica_links(a, step.cluster, step.profile), step.model.layers});
   if (parameters.of_experts > 0 && a.expert_replicas() > 1)
     groups.push_back({parameters.of_experts, static_cast<double>(a.expert_replicas()),
-                      expert_replica_links(a, step.cluster, step.profile)});
+                      expert_replica_links(a, step.cluster, step.profile),
+                      step.model.expert_layers(0, step.model.layers)});
   return groups;
 }
 
@@ -66,11 +68,10 @@ double exposed_sharded_exchange(const StepInputs& step, const RankParameters& pa
                                 double compute) {
   double exchange = 0;
   for (const SummedParameters& group : summed(step, parameters))
-    exchange +=
-        3 * (bytes_of_16_bit * group.parameters * (group.ranks - 1) / group.ranks /
-                 group.links.bytes_per_second +
-             step.profile.zero3_collectives_per_layer * static_cast<double>(step.model.layers) *
-                 (group.ranks - 1) * step.profile.zero3_hop_seconds);
+    exchange += 3 * (bytes_of_16_bit * group.parameters * (group.ranks - 1) / group.ranks /
+                         group.links.bytes_per_second +
+                     step.profile.zero3_collectives_per_layer * static_cast<double>(group.layers) *
+                         (group.ranks - 1) * step.profile.zero3_hop_seconds);
   return exchange - step.profile.zero3_overlap * std::min(compute, exchange);
 }
 

@@ -84,10 +84,7 @@ SearchResult search_plans(const Transformer& model, const ClusterSheet& cluster,
   SearchResult result;
   result.limit =
       options.memory_limit > 0 ? options.memory_limit : fitting_part * cluster.memory_bytes;
-  require(
-      model.experts.count == 0 || profile.grouped_relative_efficiency > 0,
-      [&] { return fmt::format("experts, which {} has not", profile.name); },
-      "use a profile of software that has them");
+  check_experts(model, profile, "search");
   LayerCostTable costs(model, cluster, profile);
   std::vector<RankedPlan> ranked;
   std::map<std::pair<int, int>, BestOfLengths> by_tp_pp;

@@ -27,7 +27,7 @@ struct SoftwareProfile {
   double tile_256x128 = 0, tile_128x256 = 0, tile_128x128 = 0, tile_128x64 = 0, tile_64x128 = 0,
          tile_64x64 = 0;
   double tile_prologue = 0;  // what a tile takes longer, in elements of K
-  // Of one product for each expert of a rank, over gemm_efficiency; 0: it has no experts.
+  // Of one product for each expert of a rank, over gemm_efficiency.
   double grouped_relative_efficiency = 0;
   // Fused attention: rates over that of products.
   double attention_forward_relative_efficiency = 0, attention_backward_relative_efficiency = 0;
@@ -71,6 +71,8 @@ struct SoftwareProfile {
   bool has_context_parallelism = false;
 
   std::vector<FittedConstant> fitted;
+
+  bool has_experts() const { return grouped_relative_efficiency > 0 && gather_efficiency > 0; }
 };
 
 const std::vector<ConstantField<SoftwareProfile>>& profile_fields();

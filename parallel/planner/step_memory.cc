@@ -12,7 +12,6 @@ struct RankSizes {
   const Arrangement& a;
 
   double vocabulary_rows() const { return real(padded_vocabulary(model, a)) / a.tp; }
-  double up_columns() const { return real((model.gated ? 2 : 1) * model.ffn) / a.tp; }
   double layer_parameters(bool has_experts) const {
     const std::int64_t whole = model.whole_matrices(has_experts),
                        matrices = model.layer_matrices(has_experts);
@@ -32,7 +31,23 @@ struct RankSizes {
     return model.experts.count == 0 ? dense
                                     : std::max(dense, layer_parameters(true) + expert_parameters());
   }
-  double largest_matrix() const { return real(model.width) * up_columns(); }
+  // Of the products into the hidden layers of the MLPs that there are: the largest matrix, and the largest output.
+  double largest_matrix() const {
+    return real(model.width) *
+           std::max(up_columns(mlp_columns(), a.tp), up_columns(model.experts.ffn, a.etp));
+  }
+  double largest_hidden() const {
+    return std::max(a.tokens() * up_columns(mlp_columns(), a.tp),
+                    a.expert_rows(model) * up_columns(model.experts.ffn, a.etp));
+  }
+  // Of the MLP that all tokens pass.
+  std::int64_t mlp_columns() const {
+    const bool has_dense = model.expert_layers(0, model.layers) < model.layers;
+    return has_dense ? std::max(model.ffn, model.experts.shared_ffn) : model.experts.shared_ffn;
+  }
+  double up_columns(std::int64_t hidden, int ranks) const {
+    return real((model.gated ? 2 : 1) * hidden) / ranks;
+  }
   double embedding() const {
     return vocabulary_rows() * real(model.width) +
            (model.learned_positions ? real(model.context) * real(model.width) : 0);
@@ -100,10 +115,11 @@ double layer_activation_bytes(const Transformer& model, const Arrangement& a,
   if (model.latent.exists()) {
     // Inputs and outputs of the latents' norms, and values together with the part of the keys that
     // they are made with.
-    bytes += bytes_of_16_bit * t *
-             real(2 * (model.latent.query_rank + model.latent.kv_rank) + model.latent.rotary_size);
+    const double normed = real(model.latent.query_rank + model.latent.kv_rank);
+    bytes += bytes_of_16_bit * (between * (normed + real(model.latent.rotary_size)) + t * normed);
     bytes += bytes_of_16_bit * t * heads * real(model.head_size - model.latent.rotary_size);
   }
+  if (model.head_norms) bytes += bytes_of_16_bit * t * model.normed_columns(a.tp);
   bytes += bytes_of_16_bit * t * hidden(has_experts ? model.experts.shared_ffn : model.ffn, a.tp);
   if (has_experts) {
     // The router's scores in 32 bits; the rows of experts, and what these return, to be weighted.
@@ -145,7 +161,9 @@ RankMemory rank_memory(const Transformer& model, const Arrangement& a,
   memory.optimizer = bytes(profile.optimizer_state_bytes, 1);
   memory.activations = in_flight;
   if (a.recompute == Recompute::full)
-    memory.activations += layer_activation_bytes(model, a, profile, parameters.of_experts > 0);
+    memory.activations +=
+        std::max(layer_activation_bytes(model, a, profile),
+                 parameters.of_experts > 0 ? layer_activation_bytes(model, a, profile, true) : 0);
   if (a.pp > 1) memory.communication += 2 * bytes_of_16_bit * a.tokens_between_layers() * width;
   if (a.zero_stage >= 3)
     memory.communication += 2 * profile.parameter_bytes *
@@ -155,7 +173,7 @@ RankMemory rank_memory(const Transformer& model, const Arrangement& a,
   // gradient, and the head's.
   const double backward =
       profile.matrix_gradient_bytes * sizes.largest_matrix() +
-      bytes_of_16_bit * t * sizes.up_columns() + bytes_of_16_bit * logits +
+      bytes_of_16_bit * sizes.largest_hidden() + bytes_of_16_bit * logits +
       (is_last ? profile.head_gradient_bytes * sizes.vocabulary_rows() * width : 0);
   memory.workspace = std::max(profile.logit_bytes * logits, backward);
   return memory;

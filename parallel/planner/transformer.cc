@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
@@ -19,7 +20,18 @@ class ConfigKeys {
   ConfigKeys(const ordered_json& config, const std::string& where)
       : config_(config), where_(where) {}
 
-  bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
+  bool has(const char* key) const {
+    const bool is_there = config_.contains(key) && !config_[key].is_null();
+    if (is_there) read_.insert(key);
+    return is_there;
+  }
+  // The keys that were asked for and are there, in the config's order.
+  ordered_json read() const {
+    ordered_json keys = ordered_json::object();
+    for (const auto& [key, value] : config_.items())
+      if (read_.contains(key)) keys[key] = value;
+    return keys;
+  }
   std::int64_t size(const char* key, std::int64_t least = 1) const {
     constexpr std::int64_t most = 100'000'000;
     expect(
@@ -51,6 +63,7 @@ class ConfigKeys {
  private:
   const ordered_json& config_;
   const std::string& where_;
+  mutable std::set<std::string> read_;
 };
 
 // How a kind of model names what it has of experts; nullptr: it has none of this.
@@ -68,6 +81,12 @@ ExpertSizes experts_of(const ConfigKeys& keys) {
   ExpertSizes experts;
   for (const ExpertKeys& key : expert_keys) {
     if (!keys.has(key.count)) continue;
+    keys.expect(
+        experts.count == 0,
+        [&] {
+          return fmt::format("the model has \"{}\" and another number of experts", key.count);
+        },
+        "give one");
     experts = {.count = keys.size(key.count),
                .per_token = keys.size(key.per_token),
                .ffn = keys.size(key.ffn)};
@@ -84,6 +103,49 @@ ExpertSizes experts_of(const ConfigKeys& keys) {
         "a token cannot have more than there are");
   }
   return experts;
+}
+
+// What changes a model's size or a step's time, and is not modelled.
+void refuse_unknown_parts(const ordered_json& config, const ConfigKeys& keys, bool is_llama) {
+  const auto refuse = [&](bool is_there, const char* key, std::string_view hint) {
+    keys.expect(
+        !is_there, [&] { return fmt::format("the model has \"{}\"", key); }, hint);
+  };
+  const auto holds = [&](const char* key) {
+    return config.contains(key) && !config[key].is_null();
+  };
+  refuse(holds("sliding_window"), "sliding_window",
+         "the cost model knows attention to all tokens before");
+  refuse(holds("mlp_only_layers") && !config["mlp_only_layers"].empty(), "mlp_only_layers",
+         "the cost model knows experts in every n-th layer");
+  refuse(holds("shared_expert_intermediate_size"), "shared_expert_intermediate_size",
+         "the cost model knows shared experts that are as wide as the others");
+  refuse(!is_llama && holds("kv_lora_rank"), "kv_lora_rank",
+         "the cost model knows it in the keys of DeepSeek");
+  // DeepSeek-V3's file says how its weights are stored.
+  const ordered_json stored = config.value("quantization_config", ordered_json::object());
+  refuse(holds("quantization_config") &&
+             (!stored.is_object() || stored.value("quant_method", ordered_json()) != "fp8"),
+         "quantization_config", "the cost model knows weights in 16 bits, and products in fp8");
+}
+
+// Sizes beyond all models, of which products would overflow.
+void refuse_giants(const Transformer& model, const ConfigKeys& keys) {
+  constexpr double most = 1e15;
+  const double layer =
+      real(model.width) *
+          (real(model.heads) * real(model.head_size + model.value_size) + 3 * real(model.ffn) +
+           3 * real(model.experts.shared_ffn) +
+           3 * real(std::max<std::int64_t>(1, model.experts.count)) * real(model.experts.ffn) +
+           real(model.latent.query_rank + model.latent.kv_rank) + real(model.experts.count)) +
+      real(model.latent.query_rank + model.latent.kv_rank) * real(model.heads) *
+          real(model.head_size + model.value_size);
+  const double parameters =
+      real(model.layers) * layer + 2 * real(model.vocabulary + model.context) * real(model.width);
+  keys.expect(
+      parameters <= most,
+      [&] { return fmt::format("a model of about {:.1g} parameters", parameters); },
+      fmt::format("the cost model goes up to {:.0e}", most));
 }
 
 // Kinds of models in the keys of GPT-2, and of Llama by the names of Hugging Face.
@@ -129,21 +191,25 @@ double Transformer::kv_columns(int tp) const {
   return real(std::max<std::int64_t>(1, kv_heads / tp) * (head_size + value_size));
 }
 
+double Transformer::normed_columns(int tp) const {
+  return real(query_width()) / tp + real(std::max<std::int64_t>(1, kv_heads / tp) * head_size);
+}
+
+std::vector<LinearShape> Transformer::latent_products() const {
+  if (!latent.exists()) return {};
+  std::vector<LinearShape> products = {{real(latent.kv_rank + latent.rotary_size), real(width)}};
+  if (latent.query_rank > 0) products.push_back({real(latent.query_rank), real(width)});
+  return products;
+}
 std::vector<LinearShape> Transformer::attention_products(int tp) const {
   const double h = real(width), queries = real(query_width()) / tp,
                values = real(value_width()) / tp;
   if (!latent.exists()) return {{queries + kv_columns(tp), h}, {h, values}};
-  std::vector<LinearShape> products;
-  if (latent.query_rank > 0)
-    products = {{real(latent.query_rank), h}, {queries, real(latent.query_rank)}};
-  else
-    products = {{queries, h}};
   // The part of a key that is rotated is the same for all heads.
   const double of_latent = real(heads * (head_size - latent.rotary_size)) / tp + values;
-  products.push_back({real(latent.kv_rank + latent.rotary_size), h});
-  products.push_back({of_latent, real(latent.kv_rank)});
-  products.push_back({h, values});
-  return products;
+  return {{queries, latent.query_rank > 0 ? real(latent.query_rank) : h},
+          {of_latent, real(latent.kv_rank)},
+          {h, values}};
 }
 std::vector<LinearShape> Transformer::mlp_products(std::int64_t hidden, int tp) const {
   const double columns = real(hidden) / tp;
@@ -155,33 +221,37 @@ bool Transformer::has_experts(std::int64_t layer) const {
          (layer + experts.offset) % experts.period == 0;
 }
 std::int64_t Transformer::expert_layers(std::int64_t begin, std::int64_t end) const {
-  std::int64_t count = 0;
-  for (std::int64_t layer = begin; layer < end; ++layer) count += has_experts(layer) ? 1 : 0;
-  return count;
+  if (experts.count == 0) return 0;
+  // Of the layers before.
+  const auto multiples = [&](std::int64_t layer) {
+    return (layer + experts.offset + experts.period - 1) / experts.period;
+  };
+  begin = std::max(begin, experts.first_layer);
+  return begin < end ? multiples(end) - multiples(begin) : 0;
 }
 
-std::int64_t Transformer::whole_matrices(bool of_experts) const {
+std::int64_t Transformer::whole_matrices(bool with_experts) const {
   const std::int64_t latents =
       latent.exists() ? width * (latent.query_rank + latent.kv_rank + latent.rotary_size) : 0;
-  return latents + (of_experts ? width * experts.count : 0);
+  return latents + (with_experts ? width * experts.count : 0);
 }
-std::int64_t Transformer::layer_matrices(bool of_experts) const {
+std::int64_t Transformer::layer_matrices(bool with_experts) const {
   std::int64_t heads_of_latents = 0;
   if (latent.exists())
     heads_of_latents = (latent.query_rank > 0 ? latent.query_rank : width) * query_width() +
                        latent.kv_rank * (heads * (head_size - latent.rotary_size) + value_width());
   else
     heads_of_latents = width * (query_width() + kv_heads * (head_size + value_size));
-  return heads_of_latents + value_width() * width + whole_matrices(of_experts) +
-         (gated ? 3 : 2) * width * (of_experts ? experts.shared_ffn : ffn);
+  return heads_of_latents + value_width() * width + whole_matrices(with_experts) +
+         (gated ? 3 : 2) * width * (with_experts ? experts.shared_ffn : ffn);
 }
-std::int64_t Transformer::layer_parameters(bool of_experts) const {
-  const std::int64_t hidden = of_experts ? experts.shared_ffn : ffn,
+std::int64_t Transformer::layer_parameters(bool with_experts) const {
+  const std::int64_t hidden = with_experts ? experts.shared_ffn : ffn,
                      mlp_biases = hidden > 0 ? (gated ? 2 : 1) * hidden + width : 0,
                      norms =
                          (2 * width + latent.query_rank + latent.kv_rank) * (layer_norm ? 2 : 1) +
                          (head_norms ? 2 * head_size : 0);
-  return layer_matrices(of_experts) + norms +
+  return layer_matrices(with_experts) + norms +
          (biases ? query_width() + kv_heads * (head_size + value_size) + width + mlp_biases : 0);
 }
 std::int64_t Transformer::expert_matrices() const { return (gated ? 3 : 2) * width * experts.ffn; }
@@ -213,19 +283,10 @@ double Transformer::forward_flops(double tokens) const {
   return layers_forward_flops(tokens) + 2 * tokens * real(width) * real(vocabulary);
 }
 
-Transformer transformer_from(const ordered_json& config, const std::string& where) {
-  require(
-      config.is_object(), [&] { return fmt::format("{}: \"model\" is not an object", where); },
-      "give the keys of a config.json");
-  const ConfigKeys keys(config, where);
-  keys.expect(
-      !keys.has("sliding_window"), [] { return std::string("the model has \"sliding_window\""); },
-      "the cost model knows attention to all tokens before");
-  keys.expect(
-      !config.contains("mlp_only_layers") || config["mlp_only_layers"].empty(),
-      [] { return std::string("the model has \"mlp_only_layers\""); },
-      "the cost model knows experts in every n-th layer");
-  const ordered_json type = config.value("model_type", ordered_json());
+namespace {
+
+Transformer read_transformer(const ordered_json& config, const ConfigKeys& keys) {
+  const ordered_json type = keys.has("model_type") ? config["model_type"] : ordered_json();
   const std::string name = type.is_string() ? type.get<std::string>() : "";
   const bool is_llama =
       std::ranges::count(kinds_of_llama, name) > 0 || (type.is_null() && keys.has("hidden_size"));
@@ -234,9 +295,20 @@ Transformer transformer_from(const ordered_json& config, const std::string& wher
       [&] { return fmt::format("a model of type {}", shown(type)); },
       fmt::format("the cost model knows {}, {}", fmt::join(kinds_of_gpt2, ", "),
                   fmt::join(kinds_of_llama, ", ")));
+  refuse_unknown_parts(config, keys, is_llama);
   Transformer model = is_llama ? llama_from(keys) : gpt2_from(keys);
   model.experts = experts_of(keys);
-  model.head_norms = type == "qwen3_moe";
+  keys.expect(
+      model.experts.count > 0 || (name != "mixtral" && name != "qwen3_moe" && name != "gpt2-moe"),
+      [&] { return fmt::format("a model of type {} without a number of experts", name); },
+      "give the keys of its config.json");
+  keys.expect(
+      model.experts.count == 0 || model.expert_layers(0, model.layers) > 0,
+      [&] { return fmt::format("none of the {} layers has experts", model.layers); },
+      "check which layers have them");
+  model.head_norms = name == "qwen3_moe";
+  model.predicts_further =
+      keys.has("num_nextn_predict_layers") && keys.size("num_nextn_predict_layers", 0) > 0;
   model.kv_heads =
       model.latent.exists() ? model.heads : keys.size_or("num_key_value_heads", model.heads);
   if (!model.latent.exists()) {
@@ -255,7 +327,28 @@ Transformer transformer_from(const ordered_json& config, const std::string& wher
                            model.kv_heads);
       },
       "the query heads must be a multiple of the key/value heads");
+  refuse_giants(model, keys);
   return model;
+}
+
+void expect_object(const ordered_json& config, const std::string& where) {
+  require(
+      config.is_object(), [&] { return fmt::format("{}: \"model\" is not an object", where); },
+      "give the keys of a config.json");
+}
+
+}  // namespace
+
+Transformer transformer_from(const ordered_json& config, const std::string& where) {
+  expect_object(config, where);
+  return read_transformer(config, ConfigKeys(config, where));
+}
+
+ordered_json transformer_keys(const ordered_json& config, const std::string& where) {
+  expect_object(config, where);
+  const ConfigKeys keys(config, where);
+  read_transformer(config, keys);
+  return keys.read();
 }
 
 }  // namespace lockstep

@@ -12,13 +12,12 @@ namespace lockstep {
 // Sizes are whole numbers, times and bytes are not.
 inline double real(std::int64_t size) { return static_cast<double>(size); }
 
-// A matrix as one rank of tp has it: tokens x inputs times inputs x columns.
+// A matrix as one rank has it: tokens x inputs times inputs x columns.
 struct LinearShape {
   double columns = 0, inputs = 0;
 };
 
-// Queries, keys and values are made of narrow latents (DeepSeek-V2, arXiv:2405.04434, section 2.1),
-// which each rank of tp makes for itself.
+// Queries, keys and values are made of narrow latents (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 struct LatentAttention {
   std::int64_t query_rank = 0;  // 0: queries are made of the tokens
   std::int64_t kv_rank = 0;     // 0: so are keys and values
@@ -46,6 +45,8 @@ struct Transformer {
   bool biases = false;      // of the products
   bool layer_norm = false;  // with a shift; else RMSNorm
   bool head_norms = false;  // of each head's queries and keys
+  // Layers that predict the tokens after the next one exist, and are not modelled.
+  bool predicts_further = false;
   LatentAttention latent;
   ExpertSizes experts;
 
@@ -53,7 +54,10 @@ struct Transformer {
   std::int64_t value_width() const { return heads * value_size; }  // what attention returns
   // Columns of the keys and values of one rank of tp: at least one head.
   double kv_columns(int tp) const;
-  // The products of one rank of tp, in order: of attention, and of an MLP with so many hidden columns.
+  double normed_columns(int tp) const;  // of its queries and keys
+  // The products of one rank: into latents, which each rank of tp makes of the tokens that are its own;
+  // of attention; and of an MLP with so many hidden columns.
+  std::vector<LinearShape> latent_products() const;
   std::vector<LinearShape> attention_products(int tp) const;
   std::vector<LinearShape> mlp_products(std::int64_t hidden, int tp) const;
 
@@ -62,9 +66,9 @@ struct Transformer {
   std::int64_t expert_layers(std::int64_t begin, std::int64_t end) const;
   // Elements of a layer's matrices, and of all its parameters, without its routed experts; those that
   // each rank of tp has whole.
-  std::int64_t layer_matrices(bool has_experts = false) const;
-  std::int64_t layer_parameters(bool has_experts = false) const;
-  std::int64_t whole_matrices(bool has_experts) const;
+  std::int64_t layer_matrices(bool with_experts = false) const;
+  std::int64_t layer_parameters(bool with_experts = false) const;
+  std::int64_t whole_matrices(bool with_experts) const;
   // Of one routed expert.
   std::int64_t expert_matrices() const;
   std::int64_t expert_parameters() const;
@@ -83,5 +87,8 @@ struct Transformer {
 // Lockstep's GPT-2 with experts; `where` begins the error. Throws Error (bad_input) for a missing key,
 // a size out of range, or another kind of model.
 Transformer transformer_from(const nlohmann::ordered_json& config, const std::string& where);
+// The keys of the config that transformer_from() reads. Throws as it does.
+nlohmann::ordered_json transformer_keys(const nlohmann::ordered_json& config,
+                                        const std::string& where);
 
 }  // namespace lockstep

@@ -123,6 +123,47 @@ TEST(PlannerModels, HaveTheParametersOfTheirFiles) {
   EXPECT_EQ(parameters(model), 235'093'634'560);
 }
 
+// What a search writes of a model is a model of the same size; keys without a meaning here are left out.
+TEST(PlannerModels, AreWhatTheirKeysSay) {
+  for (ordered_json model : {gpt2(32, 1024, 6), llama(32, 8, 4096, 14336, 4), mixtral(4),
+                             deepseek(16, 2048, 10944, 1408, 64, 6)}) {
+    const ordered_json keys = transformer_keys(model, "model");
+    if (model.contains("kv_lora_rank")) model.erase("num_key_value_heads");  // all heads have both
+    EXPECT_EQ(keys, model);
+    model["architectures"] = {"a model"};
+    EXPECT_EQ(transformer_keys(model, "model"), keys);
+  }
+  const auto refused = [](ordered_json model, const char* key, ordered_json value) {
+    model[key] = std::move(value);
+    try {
+      transformer_from(model, "model");
+    } catch (const Error& error) {
+      return refusal(error);
+    }
+    return std::string("accepted");
+  };
+  const ordered_json experts = deepseek(16, 2048, 10944, 1408, 64, 6);
+  EXPECT_THAT(refused(mixtral(4), "num_local_experts", nullptr),
+              HasSubstr("without a number of experts"));
+  EXPECT_THAT(refused(experts, "first_k_dense_replace", 6),
+              HasSubstr("none of the 6 layers has experts"));
+  EXPECT_THAT(refused(experts, "num_experts", 8), HasSubstr("another number of experts"));
+  EXPECT_THAT(refused(experts, "moe_layer_freq", 0), HasSubstr("\"moe_layer_freq\" is 0"));
+  EXPECT_THAT(refused(experts, "sliding_window", 64), HasSubstr("\"sliding_window\""));
+  EXPECT_THAT(refused(experts, "mlp_only_layers", 3), HasSubstr("\"mlp_only_layers\""));
+  EXPECT_THAT(refused(experts, "shared_expert_intermediate_size", 64),
+              HasSubstr("as wide as the others"));
+  EXPECT_THAT(refused(gpt2(32, 1024, 6), "kv_lora_rank", 64), HasSubstr("\"kv_lora_rank\""));
+  EXPECT_THAT(refused(experts, "quantization_config", {{"quant_method", "gptq"}}),
+              HasSubstr("16 bits"));
+  EXPECT_EQ(refused(experts, "quantization_config", {{"quant_method", "fp8"}}), "accepted");
+  EXPECT_THAT(refused(experts, "n_routed_experts", 100'000'000), HasSubstr("goes up to"));
+  ordered_json further = a_case(experts, 8, {{"ep", 8}}, "h100-dgx", "megatron-core-2025");
+  further["model"]["num_nextn_predict_layers"] = 1;
+  EXPECT_EQ(read(further).arrangement.assumptions,
+            std::vector<std::string>{"num_nextn_predict_layers is 0"});
+}
+
 // A layer with experts: FLOPs of the router, of K experts for each token and of the shared one; each rank sends
 // K rows of its tokens twice in each direction, to the ranks of its node over NVLink, meanwhile to others
 // over its NIC. Experts are divided by ep, and their states by as many replicas as are left.
@@ -160,6 +201,44 @@ TEST(PlannerExperts, EqualTheirClosedForms) {
   EXPECT_DOUBLE_EQ(layer_activation_bytes(c.model, c.arrangement, c.profile, true) -
                        layer_activation_bytes(c.model, c.arrangement, c.profile),
                    2 * s * (k * (2 * h + 3 * f) + 2 * e) + 2 * s * 3 * (2 * f - 12288));
+}
+
+// Of nodes of 72 GPUs some have 8 of 32 neighbours, and others the rest.
+TEST(PlannerExperts, ShareTheirNodesAsTheyLie) {
+  PlanCase c = read(a_case(mixtral(8), 288, {{"dp", 288}}, "gb200", "megatron-core-2025"));
+  const auto seconds = [&](int ep, int gpus) {
+    c.arrangement.ep = ep;
+    c.arrangement.gpus = gpus;
+    return all_to_all_seconds(1e9, c.arrangement, c.cluster, c.profile);
+  };
+  ASSERT_EQ(c.cluster.gpus_per_node, 72);
+  const double nic = c.profile.nic_efficiency * c.cluster.nic_bytes_per_second,
+               nvlink = c.profile.nvlink_efficiency * c.cluster.nvlink_bytes_per_second;
+  EXPECT_DOUBLE_EQ(seconds(32, 288), c.profile.nic_latency + 1e9 * 24 / 32 / nic);
+  EXPECT_DOUBLE_EQ(seconds(32, 64), c.profile.nvlink_latency + 1e9 * 31 / 32 / nvlink);
+  EXPECT_DOUBLE_EQ(seconds(36, 288), c.profile.nvlink_latency + 1e9 * 35 / 36 / nvlink);
+  EXPECT_DOUBLE_EQ(seconds(144, 288), c.profile.nic_latency + 1e9 * 72 / 144 / nic);
+  EXPECT_EQ(seconds(1, 288), 0);
+}
+
+// Each rank of tp makes the latents of its own tokens, and they are gathered instead of the tokens.
+TEST(PlannerExperts, HaveLatentsOfTheirOwnTokens) {
+  const PlanCase c =
+      read(a_case(deepseek(128, 5120, 12288, 1536, 160, 4), 8,
+                  {{"tp", 8}, {"sequence_length", 4096}, {"sequence_parallel", true}}, "h100-dgx",
+                  "megatron-core-2025"));
+  const PassCosts layer = layer_costs(c.model, c.arrangement, c.cluster, c.profile).layer;
+  const double s = 4096, t = 8, h = 5120, latents = 1536 + 512 + 64;
+  const double of_heads = 1536 * 128 * 192 + 512 * 128 * 256 + 128 * 128 * h + 3 * h * 12288,
+               scores = 2 * 128 * s * s * (192 + 128) / 2;
+  EXPECT_NEAR(layer.forward.at_peak,
+              (2 * s * (h * latents + of_heads) + scores) / t / c.cluster.peak_16bit, 1e-12);
+  const GroupLinks links = tensor_links(c.arrangement, c.cluster, c.profile);
+  const auto half = [&](double columns) {
+    return half_all_reduce_seconds(2 * s * columns, t, links);
+  };
+  EXPECT_NEAR(layer.forward.tensor, half(latents) + 3 * half(h), 1e-12);
+  EXPECT_NEAR(layer.input_gradient.tensor, 2 * half(latents) + 4 * half(h), 1e-12);
 }
 
 // Each of two ranks of tp sends half of the tokens; with etp 2 both have a half of each expert, for the rows of
@@ -558,15 +637,12 @@ TEST(PlannerSteps, KeepTheirInvariants) {
   }
 }
 
-// The closed form is exact where stages are equal and messages take no time; its memory is that of the
-// first or the last rank.
+// The closed form is exact where stages are equal and messages take no time.
 TEST(PlannerSearches, RankPlansAsReplaysDo) {
   std::mt19937 random(9);
   int compared = 0;
   for (PlanCase c : random_plans(random, 300)) {
     if (c.arrangement.schedule == "gpipe") continue;
-    // Where a rank has a layer without experts more than others, stages are not equal.
-    if (c.model.experts.first_layer > 0 && c.arrangement.pp > 1) continue;
     ++compared;
     c.model.vocabulary = 1;  // the ends of the model take next to no time, messages none
     c.cluster.nic_bytes_per_second *= 1e9;
@@ -576,9 +652,10 @@ TEST(PlannerSearches, RankPlansAsReplaysDo) {
     LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
     const QuickStep quick = quick_step({c.model, c.arrangement, c.cluster, c.profile, costs});
     EXPECT_NEAR(quick.seconds, replayed.seconds, 0.02 * replayed.seconds) << text_of(c.arrangement);
-    EXPECT_NEAR(quick.largest_memory,
-                std::max(replayed.memory.front().total(), replayed.memory.back().total()),
-                1e-9 * quick.largest_memory)
+    // Where the first layers have no experts, a rank's stages hold unequally much.
+    const bool is_uneven = c.model.experts.first_layer > 0 && c.arrangement.virtual_stages > 1;
+    EXPECT_NEAR(quick.largest_memory, replayed.largest_memory(),
+                (is_uneven ? 0.02 : 1e-9) * quick.largest_memory)
         << text_of(c.arrangement);
   }
   EXPECT_GT(compared, 100);
