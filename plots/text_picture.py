@@ -1,22 +1,25 @@
-"""A chart as text, where no window can open: its lines and bars in character cells, with axes and a key."""
+"""A chart as text, where no window can open: its lines, bars and matrices in character cells, with axes and a key."""
 
 import math
 import re
 
+import numpy
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 LETTERS = "*o+x#@%&=~abcdefgh"
+SHADES = "░▒▓█"  # of a matrix, from its least value to its largest
 MOST_PANELS, ROWS, FEWEST_CELLS = 3, 12, 20
+MOST_ROWS, MOST_LETTERS = 40, 12  # of a matrix, and of its cells
 # What matplotlib writes for numbers on an axis.
 MATH, POWER = re.compile(r"\$\\mathdefault\{(.*)\}\$"), re.compile(r"10\^\{(.*?)\}")
 CORNERS = 6  # of a bar at most: its path closes
 
 
 def text_picture(figure, width):
-    """The first panels of a figure, in lines of at most `width` characters. "" if they have neither lines nor bars."""
-    panels = [text for axes in figure.axes[:MOST_PANELS] if (text := _panel(axes, width))]
+    """The first panels of a figure, in lines of at most `width` characters. "" if they have no lines, bars or matrices."""
+    panels = [text for axes in figure.axes[:MOST_PANELS] if (text := _matrix(axes, width) if axes.images else _panel(axes, width))]
     return "\n".join(panels)
 
 
@@ -46,6 +49,47 @@ def _panel(axes, width):
     lines += [text for text in (axes.get_xlabel(),) if text]
     lines += _wrapped([f"{letter} {name}" for letter, name in key.values() if name], width)
     return "".join(line.rstrip()[:width] + "\n" for line in lines)
+
+
+def _matrix(axes, width):
+    """Cells with their texts where these fit, else with shades. "" if there are more than a terminal has place for."""
+    image = axes.images[0]
+    values = numpy.ma.masked_invalid(image.get_array())
+    rows, columns = values.shape[:2]
+    labels = _labels_of_cells(axes.yaxis, axes.get_yticks())
+    margin = max([len(text) for text in labels.values()] + [0]) + 1
+    letters = min(MOST_LETTERS, (width - margin - 2) // columns)
+    if values.ndim != 2 or values.count() == 0 or rows > MOST_ROWS or letters < 1:
+        return ""
+    texts = {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text().split("\n")[0] for text in axes.texts}
+    has_texts = texts and max(map(len, texts.values())) < letters
+    order = range(rows) if axes.get_ylim()[0] > axes.get_ylim()[1] else reversed(range(rows))
+    title = axes.get_title() or axes.get_title(loc="left")
+    lines = [title[:width]] if title else []
+    for row in order:
+        cells = [_cell_text(image.norm, values, row, column, texts if has_texts else {}, letters) for column in range(columns)]
+        lines.append(f"{labels.get(row, ''):>{margin}} |{''.join(cells)}".rstrip())
+    lines.append(" " * (margin + 1) + "+" + "-" * (letters * columns))
+    along = _labels_of_cells(axes.xaxis, axes.get_xticks())
+    lines.append(_below([((column + 1e-6) / columns, text) for column, text in along.items()], margin + 2, margin + 3 + letters * columns))
+    lines += [text for text in (axes.get_xlabel(),) if text]
+    if not has_texts:
+        lines.append(f"{SHADES[0]} {values.min():.4g} to {SHADES[-1]} {values.max():.4g}")
+    return "".join(line.rstrip()[:width] + "\n" for line in lines)
+
+
+def _labels_of_cells(axis, places):
+    texts = [text.get_text() for text in axis.get_ticklabels()]
+    return {round(place): text for place, text in zip(places, texts) if text and abs(place - round(place)) < 1e-9 and place >= 0}
+
+
+def _cell_text(norm, values, row, column, texts, letters):
+    if texts or values[row, column] is numpy.ma.masked:
+        return f"{texts.get((row, column), ''):<{letters}}"
+    low, value, high = (float(norm(each)) for each in (values.min(), values[row, column], values.max()))
+    part = (value - low) / (high - low) if high > low else 1
+    shade = SHADES[min(len(SHADES) - 1, int(part * len(SHADES)))]
+    return shade * max(1, letters - 1) + (" " if letters > 1 else "")
 
 
 def _flat(box):

@@ -225,6 +225,22 @@ class Plots(unittest.TestCase):
         self.run_program("plot", "loss", "serial.json", "ddp.json", "--output", "loss.txt")
         self.assertIn("* serial", (self.folder / "loss.txt").read_text())
 
+    def test_a_matrix_as_text(self):
+        figure = new_figure()
+        axes = figure.subplots()
+        axes.imshow([[0, 1, 2], [3, float("nan"), 8]])
+        axes.set_xticks([0, 1, 2])
+        axes.set_yticks([0, 1], ["a", "b"])
+        self.assertEqual(text_picture.text_picture(figure, 30).splitlines(),
+                         [" a |░░░░░░░ ░░░░░░░ ▒▒▒▒▒▒▒", " b |▒▒▒▒▒▒▒         ███████", "   +------------------------",
+                          "    0       1       2", "░ 0 to █ 8"])
+        axes.text(0, 0, "zero\nof 8")
+        axes.text(1, 1, "none")
+        self.assertEqual(text_picture.text_picture(figure, 30).splitlines()[:2], [" a |zero", " b |        none"])
+        axes.set_ylim(-0.5, 1.5)  # upwards
+        self.assertEqual(text_picture.text_picture(figure, 30).splitlines()[:2], [" b |        none", " a |zero"])
+        self.assertEqual(text_picture.text_picture(figure, 6), "")  # too narrow
+
     def test_the_parts_of_a_split_backward_pass_are_apart(self):
         kinds = {name: timeline._kind({"name": name, "cat": "backward"}) for name in ("0B1", "0I1", "12W30", "optimizer")}
         self.assertEqual(kinds, {"0B1": "backward", "0I1": "input gradient", "12W30": "weight gradient", "optimizer": "backward"})
