@@ -188,7 +188,7 @@ void check_shapes(const Arrangement& a, const Transformer& model, const PlanKeys
       model.kv_heads % a.tp == 0 || a.tp % model.kv_heads == 0,
       [&] { return fmt::format("tp {} does not fit {} key/value heads", a.tp, model.kv_heads); },
       "one must divide the other");
-  if (model.expert_layers(0, model.layers) < model.layers)
+  if (model.has_dense_layers())
     divides(a.tp, model.ffn, "columns of the MLP", "choose a tp that divides them");
   divides(a.tp, model.experts.shared_ffn, "columns of the shared experts",
           "choose a tp that divides them");

@@ -71,6 +71,11 @@ void read_constant(const ordered_json& file, const std::string& path, std::strin
       unit != "fraction" || value <= 1,
       [&] { return fmt::format("{}: \"{}\" is {}", printable(path), name, value); },
       "it is a fraction: use a number from 0 to 1");
+  constexpr double most_count = 1e6;
+  require(
+      unit != "count" || (value == std::floor(value) && value <= most_count),
+      [&] { return fmt::format("{}: \"{}\" is {}", printable(path), name, value); },
+      fmt::format("it is a count: use a whole number up to {}", most_count));
   require(
       constant.at("unit") == unit,
       [&] {

@@ -31,7 +31,8 @@ nlohmann::ordered_json read_constants_file(const std::string& path, std::string_
                                            const std::vector<std::string_view>& keys);
 
 // Sets the field's value from the file. Throws Error (bad_input) naming file and constant if it is
-// missing, not a finite number of at least 0, above 1 for a fraction, or in another unit.
+// missing, not a finite number of at least 0, above 1 for a fraction, not whole for a count, or in
+// another unit.
 void read_constant(const nlohmann::ordered_json& file, const std::string& path,
                    std::string_view name, std::string_view unit, bool may_be_absent, double& value);
 // Throws Error (bad_input) if the file has a constant or a rule that nothing reads.

@@ -31,7 +31,8 @@ GroupLinks links_of_replicas(double ranks, double apart, const ClusterSheet& clu
           2 * profile.nic_latency * std::log2(ranks)};
 }
 
-// Ranks along ep in one node: where nodes do not divide the groups, as few as a rank has.
+// Ranks along ep in the node of a rank, with itself. Where nodes do not divide the groups of ep: of the
+// rank that has the fewest.
 double least_in_node(const Arrangement& a, const ClusterSheet& cluster) {
   const std::int64_t group = std::int64_t{a.ep} * a.etp,
                      node = static_cast<std::int64_t>(cluster.gpus_per_node);

@@ -8,6 +8,7 @@
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "parallel/planner/cases.h"
+#include "parallel/planner/plan_space.h"
 #include "parallel/planner/search.h"
 
 namespace lockstep {
@@ -70,19 +71,11 @@ std::string largest_class(const RankMemory& memory) {
   return fmt::format("{} {:.1f} GB", most.first, most.second / gigabyte);
 }
 
-// What divides the experts and the GPUs of a stage, as whole experts are, in order.
-std::vector<int> expert_lengths(const Transformer& model, const Arrangement& a) {
-  std::vector<int> lengths;
-  for (int ep = 1; ep <= model.experts.count && ep <= a.gpus / a.pp; ++ep)
-    if (model.experts.count % ep == 0 && a.gpus / a.pp % ep == 0) lengths.push_back(ep);
-  return lengths;
-}
-
 std::string nearest_that_fits(const Planner& planner, const FoundPlan& plan) {
   const Arrangement& a = plan.arrangement;
   std::vector<std::pair<std::string, ordered_json>> tried;
   if (a.recompute != Recompute::full) tried.push_back({"recompute full", {{"recompute", "full"}}});
-  for (const int ep : expert_lengths(planner.model, a))
+  for (const int ep : expert_lengths(planner.model, a.gpus / a.pp))
     if (ep > a.ep) tried.push_back({fmt::format("ep {}", ep), {{"ep", ep}}});
   if (a.micro_batch_size > 1)
     tried.push_back({fmt::format("micro-batch {}", a.micro_batch_size / 2),
@@ -197,7 +190,7 @@ std::vector<Neighbour> neighbours(const Transformer& model, const ClusterSheet& 
   add(best.pp % 2 == 0, {{"pp", best.pp / 2}});
   add(best.dp % 2 == 0, {{"cp", 2 * best.cp}});
   add(best.cp > 1, {{"cp", best.cp / 2}});
-  const std::vector<int> lengths = expert_lengths(model, best);
+  const std::vector<int> lengths = expert_lengths(model, best.gpus / best.pp);
   const auto own = std::ranges::find(lengths, best.ep);
   if (own != lengths.end() && own + 1 != lengths.end()) changes.push_back({{"ep", *(own + 1)}});
   if (own != lengths.end() && own != lengths.begin()) changes.push_back({{"ep", *(own - 1)}});
@@ -256,8 +249,7 @@ std::vector<std::string> advice(const Transformer& model, const Arrangement& a) 
   };
   look(model.head_size, "the head size");
   look(model.width, "the width");
-  if (model.expert_layers(0, model.layers) < model.layers)
-    look(model.ffn / a.tp, "the MLP's columns on each rank");
+  if (model.has_dense_layers()) look(model.ffn / a.tp, "the MLP's columns on each rank");
   if (model.experts.count > 0) look(model.experts.ffn / a.etp, "an expert's columns on each rank");
   if (padded_vocabulary(model, a) != model.vocabulary)
     result.push_back(

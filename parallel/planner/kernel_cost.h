@@ -4,8 +4,8 @@
 //              dimension; or as its operands take to pass through memory
 //   others     the bytes that they read and write, at the memory's bandwidth
 //
-// Every kernel also takes the time of its launch. The forms are those of the vendor's guide to tile and
-// wave quantisation.
+// Every kernel also takes the time of its launch. The forms are those of the vendor's guide to tile
+// and wave quantisation.
 #pragma once
 
 #include "parallel/planner/cluster_sheet.h"
@@ -33,7 +33,8 @@ struct PassCost {
 };
 PassCost operator+(PassCost a, const PassCost& b);
 
-// One product of m x k with k x n, or a batch of them in one kernel; grouped, each has operands of its own.
+// One product of m x k with k x n, or a batch of them in one kernel; those of several experts are
+// grouped.
 struct ProductShape {
   double m = 0, n = 0, k = 0, batch = 1;
   bool fp8 = false, is_grouped = false;

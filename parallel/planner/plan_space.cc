@@ -33,7 +33,7 @@ class PlanSpace {
             reject_("pp is more than the layers");
             continue;
           }
-          for (const int ep : expert_lengths(options_.gpus / pp))
+          for (const int ep : expert_lengths(model_, options_.gpus / pp))
             walk_batches({.gpus = options_.gpus,
                           .tp = tp,
                           .cp = cp,
@@ -58,15 +58,13 @@ class PlanSpace {
         : model_.heads % tp != 0 ? "tp does not divide the heads"
         : model_.kv_heads % tp != 0 && tp % model_.kv_heads != 0
             ? "tp does not fit the key/value heads"
-        : has_dense_layers() && model_.ffn % tp != 0   ? "tp does not divide the MLP"
+        : model_.has_dense_layers() && model_.ffn % tp != 0 ? "tp does not divide the MLP"
         : model_.experts.shared_ffn % tp != 0          ? "tp does not divide the shared experts"
         : tp > 1 && options_.sequence_length % tp != 0 ? "tp does not divide the sequence"
                                                        : nullptr;
     if (reason) reject_(reason);
     return !reason;
   }
-
-  bool has_dense_layers() const { return model_.expert_layers(0, model_.layers) < model_.layers; }
 
   std::vector<int> context_lengths(int ranks) {
     std::vector<int> result;
@@ -79,17 +77,6 @@ class PlanSpace {
       else
         result.push_back(cp);
     }
-    return result;
-  }
-
-  std::vector<int> expert_lengths(int ranks) {
-    if (model_.experts.count == 0) return {1};
-    std::vector<int> result;
-    for (const int ep : divisors(ranks))
-      if (model_.experts.count % ep == 0)
-        result.push_back(ep);
-      else
-        reject_("ep does not divide the experts");
     return result;
   }
 
@@ -139,6 +126,13 @@ class PlanSpace {
 };
 
 }  // namespace
+
+std::vector<int> expert_lengths(const Transformer& model, int ranks) {
+  if (model.experts.count == 0) return {1};
+  std::vector<int> lengths = divisors(ranks);
+  std::erase_if(lengths, [&](int ep) { return model.experts.count % ep != 0; });
+  return lengths;
+}
 
 void for_each_plan(const Transformer& model, const ClusterSheet& cluster,
                    const SoftwareProfile& profile, const SearchOptions& options,

@@ -31,7 +31,7 @@ struct RankSizes {
     return model.experts.count == 0 ? dense
                                     : std::max(dense, layer_parameters(true) + expert_parameters());
   }
-  // Of the products into the hidden layers of the MLPs that there are: the largest matrix, and the largest output.
+  // Of the products into the hidden layers of the MLPs that there are.
   double largest_matrix() const {
     return real(model.width) *
            std::max(up_columns(mlp_columns(), a.tp), up_columns(model.experts.ffn, a.etp));
@@ -42,8 +42,8 @@ struct RankSizes {
   }
   // Of the MLP that all tokens pass.
   std::int64_t mlp_columns() const {
-    const bool has_dense = model.expert_layers(0, model.layers) < model.layers;
-    return has_dense ? std::max(model.ffn, model.experts.shared_ffn) : model.experts.shared_ffn;
+    return model.has_dense_layers() ? std::max(model.ffn, model.experts.shared_ffn)
+                                    : model.experts.shared_ffn;
   }
   double up_columns(std::int64_t hidden, int ranks) const {
     return real((model.gated ? 2 : 1) * hidden) / ranks;
@@ -139,9 +139,7 @@ double kept_stage_bytes(const Transformer& model, const Arrangement& a,
   if (a.recompute == Recompute::full)
     return layers.all() * bytes_of_16_bit * a.tokens_between_layers() * real(model.width);
   return layers.dense * layer_activation_bytes(model, a, profile) +
-         (layers.with_experts > 0
-              ? layers.with_experts * layer_activation_bytes(model, a, profile, true)
-              : 0);
+         layers.with_experts * layer_activation_bytes(model, a, profile, true);
 }
 
 RankMemory rank_memory(const Transformer& model, const Arrangement& a,

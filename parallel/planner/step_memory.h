@@ -34,8 +34,8 @@ struct RankParameters {
   double shared = 0, of_experts = 0;
   double all() const { return shared + of_experts; }
 };
-// Of a rank with these layers, with the first stage or not, and with the last one or not. A tied head has a
-// copy of the embedding, if this is on another rank.
+// Of a rank with these layers, with the first stage or not, and with the last one or not. A tied
+// head has a copy of the embedding, if this is on another rank.
 RankParameters rank_parameters(const Transformer& model, const Arrangement& arrangement,
                                const LayerKinds& layers, bool has_first, bool has_last);
 // With these stages.

@@ -53,13 +53,13 @@ std::int64_t Transformer::whole_matrices(bool with_experts) const {
   return latents + (with_experts ? width * experts.count : 0);
 }
 std::int64_t Transformer::layer_matrices(bool with_experts) const {
-  std::int64_t heads_of_latents = 0;
+  std::int64_t of_heads = 0;
   if (latent.exists())
-    heads_of_latents = (latent.query_rank > 0 ? latent.query_rank : width) * query_width() +
-                       latent.kv_rank * (heads * (head_size - latent.rotary_size) + value_width());
+    of_heads = (latent.query_rank > 0 ? latent.query_rank : width) * query_width() +
+               latent.kv_rank * (heads * (head_size - latent.rotary_size) + value_width());
   else
-    heads_of_latents = width * (query_width() + kv_heads * (head_size + value_size));
-  return heads_of_latents + value_width() * width + whole_matrices(with_experts) +
+    of_heads = width * (query_width() + kv_heads * (head_size + value_size));
+  return of_heads + value_width() * width + whole_matrices(with_experts) +
          (gated ? 3 : 2) * width * (with_experts ? experts.shared_ffn : ffn);
 }
 std::int64_t Transformer::layer_parameters(bool with_experts) const {

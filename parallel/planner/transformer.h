@@ -62,6 +62,7 @@ struct Transformer {
   std::vector<LinearShape> mlp_products(std::int64_t hidden, int tp) const;
 
   bool has_experts(std::int64_t layer) const;
+  bool has_dense_layers() const { return expert_layers(0, layers) < layers; }
   // Layers with experts among [begin, end).
   std::int64_t expert_layers(std::int64_t begin, std::int64_t end) const;
   // Elements of a layer's matrices, and of all its parameters, without its routed experts; those that

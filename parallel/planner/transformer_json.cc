@@ -129,7 +129,7 @@ void refuse_unknown_parts(const ordered_json& config, const ConfigKeys& keys, bo
          "quantization_config", "the cost model knows weights in 16 bits, and products in fp8");
 }
 
-// Sizes beyond all models, of which products would overflow.
+// Sizes that no model has could overflow an integer.
 void refuse_giants(const Transformer& model, const ConfigKeys& keys) {
   constexpr double most = 1e15;
   const double layer =

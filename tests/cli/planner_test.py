@@ -78,6 +78,15 @@ class Planner(unittest.TestCase):
                        if not case["interval"][0] <= measured[case["name"]] <= case["interval"][1]]
             self.assertLessEqual(10 * len(outside), len(cases), outside)
 
+    def test_rows_with_experts_are_as_near_as_the_readme_says(self):
+        file = self.path / "scores.json"
+        run("validate", PLANNER / "tables" / "b200_one_node.json", "--json", file)
+        rows = [row for row in json.loads(file.read_text())["tables"][0]["rows"] if row["name"].startswith("deepseek")]
+        self.assertEqual(len(rows), 12)
+        for row in rows:
+            self.assertTrue(0 < row["error"] < 0.11, row)
+            self.assertLess(max(map(abs, row["memory_errors"])), 0.014, row)
+
     def test_rows_outside_of_the_model_are_refused_by_name(self):
         table = json.loads((PLANNER / "tables" / "b200_one_node.json").read_text())
         changed = [row for row in table["rows"] if "n_routed_experts" in row["model"]]

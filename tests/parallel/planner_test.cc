@@ -772,6 +772,8 @@ TEST(PlannerData, IsRefusedByName) {
   EXPECT_THAT(with("/constants/nic_latency/unit", "us"), HasSubstr("give it in s"));
   EXPECT_THAT(with("/constants/nic_latency/source", ""), HasSubstr("no \"source\""));
   EXPECT_THAT(with("/constants/nic_efficiency/value", 1.5), HasSubstr("from 0 to 1"));
+  for (const double count : {0.5, 1e300})
+    EXPECT_THAT(with("/constants/optimizer_launches/value", count), HasSubstr("a whole number"));
   EXPECT_THAT(with("/constants/speed", good["constants"]["nic_latency"]),
               HasSubstr("nothing reads \"speed\""));
   EXPECT_THAT(with("/rules/dropout", 1), HasSubstr("no rule \"dropout\""));
