@@ -44,6 +44,7 @@ class Browser:
         self.session = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
 
     def close(self):
         self.process.kill()
@@ -77,8 +78,9 @@ class Browser:
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.ask("Page.navigate", url="about:blank")
         self.events.clear()
-        self.ask("Page.navigate", url=path.as_uri())
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+        loader = self.ask("Page.navigate", url=path.as_uri())["loaderId"]
+        # The blank page may tell of its end late, so this page's own is awaited.
+        while not any(event["method"] == "Page.lifecycleEvent" and event["params"]["name"] == "load" and event["params"]["loaderId"] == loader for event in self.events):
             self.events.append(self.message())
         self.wait_for_layout()
 
