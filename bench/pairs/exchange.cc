@@ -11,18 +11,6 @@ namespace {
 
 constexpr int ping_pongs = 10, small_window = 64;
 
-// No time between the ranks' arrivals counts: the leader goes on when its peer has come.
-void meet(Communicator& comm, Slice any, int peer, bool leads) {
-  const Slice nothing = any.first(0);
-  if (leads) {
-    comm.send(nothing, peer);
-    comm.recv(nothing, peer);
-  } else {
-    comm.recv(nothing, peer);
-    comm.send(nothing, peer);
-  }
-}
-
 void wait_all(std::vector<Request>& requests) {
   for (const Request& each : requests) each->wait();
   requests.clear();
@@ -164,8 +152,14 @@ LinkBuffers::LinkBuffers(Communicator& comm, Device& device, Count small, Count 
   device.zero(in_.slice(bytes, DType::u8));
 }
 
+void meet(Communicator& comm, const LinkBuffers& buffers, int peer, bool leads) {
+  const Slice nothing = buffers.small_in().first(0);
+  if (leads) comm.send(nothing, peer);
+  comm.recv(nothing, peer);
+  if (!leads) comm.send(nothing, peer);
+}
+
 double ping_pong_seconds(Communicator& comm, const LinkBuffers& buffers, int peer, bool leads) {
-  meet(comm, buffers.small_in(), peer, leads);
   const double seconds = time_of(comm, [&] {
     for (int i = 0; i < ping_pongs; ++i) {
       if (leads) comm.send(buffers.small_out(), peer);
@@ -177,7 +171,6 @@ double ping_pong_seconds(Communicator& comm, const LinkBuffers& buffers, int pee
 }
 
 double one_way_seconds(Communicator& comm, const LinkBuffers& buffers, int peer, bool leads) {
-  meet(comm, buffers.small_in(), peer, leads);
   return time_of(comm, [&] {
     stream(comm, buffers.large_out(), buffers.large_in(), peer, leads, buffers.window());
   });

@@ -29,6 +29,8 @@ class LinkBuffers {
 
 // In all of these, `leads` is true on exactly one of the two ranks, whose time counts.
 
+// Before a measurement: no time between the ranks' arrivals counts then.
+void meet(Communicator& comm, const LinkBuffers& buffers, int peer, bool leads);
 // Half of a round trip of a small message: alpha + b beta. The mean of several.
 double ping_pong_seconds(Communicator& comm, const LinkBuffers& buffers, int peer, bool leads);
 // From the leader, a window of large messages, then an empty answer: 2 alpha + window b beta.

@@ -106,10 +106,12 @@ std::vector<Samples> own_samples(Communicator& comm, const LinkBuffers& buffers,
     for (std::size_t k = 0; k < rounds.size(); ++k) {
       const std::size_t round = i % 2 == 0 ? k : rounds.size() - 1 - k;
       for (std::size_t test = 0; test < link_tests; ++test) {
+        const OwnPart& part = parts[round];
         barrier(comm);
+        if (part.peer >= 0) meet(comm, buffers, part.peer, part.leads);
         comm.transport().align();
-        if (parts[round].peer >= 0) {
-          const double seconds = run_test(comm, buffers, static_cast<LinkTest>(test), parts[round]);
+        if (part.peer >= 0) {
+          const double seconds = run_test(comm, buffers, static_cast<LinkTest>(test), part);
           if (i >= options.warmup) samples[round][test].push_back(seconds);
         }
         // In virtual time, messages of ranks that rest must not take time on measured links.
@@ -119,8 +121,8 @@ std::vector<Samples> own_samples(Communicator& comm, const LinkBuffers& buffers,
   return samples;
 }
 
-// Of a link: the leader's times, and of both ways the mean of both ranks', since one of them may
-// have begun late.
+// Of a link: the leader's times, and of both ways the mean of both ranks', since one of them began
+// a little later.
 MeasuredLink link_of(const GroupPair& pair, const Samples& first, const Samples& second) {
   MeasuredLink link{.ranks = pair.ranks, .group = pair.group, .seconds = first};
   const auto backward = static_cast<std::size_t>(LinkTest::backward);

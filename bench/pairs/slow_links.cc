@@ -1,9 +1,11 @@
 #include "bench/pairs/slow_links.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -48,11 +50,6 @@ struct Units {
   std::vector<MeasuredTime> times;
   std::vector<double> fastest;
 };
-
-double lower_median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[(values.size() - 1) / 2];
-}
 
 // Whether a time is that of an outlier, although it is the fastest of several.
 bool is_slow(double fastest, const Outlier& outlier, const OutlierRule& rule) {
@@ -100,6 +97,20 @@ std::vector<SlowLink> slow_units(int units, const std::vector<Ratio>& ratios, En
     found.push_back(slow);
   }
   return found;
+}
+
+// Whether a link is slow even for the links of each of its ends. If one of these is slow now and
+// then, any of its links may be the slowest by chance.
+bool is_slow_for_its_ends(const Ratio& own, const std::vector<Ratio>& ratios,
+                          const OutlierRule& rule) {
+  return std::ranges::all_of(std::array{own.link.from, own.link.to}, [&](int end) {
+    std::vector<double> others;
+    for (const Ratio& each : ratios)
+      if (touches(each.link, end, End::either) &&
+          std::minmax(each.link.from, each.link.to) != std::minmax(own.link.from, own.link.to))
+        others.push_back(each.ratio.seconds);
+    return exceeds(own.ratio.seconds, std::move(others), rule);
+  });
 }
 
 // Whether all judged links of the unit lead to one other.
@@ -151,8 +162,9 @@ std::vector<SlowLink> slow_links(int units, std::span<const LinkTime> links, boo
   const std::size_t links_judged = directed ? times.size() / 2 : times.size();
   if (links_judged < fewest_links) times.clear();
   for (const Outlier& outlier : find_outliers(times, rule)) {
-    if (!is_slow(others[outlier.index].fastest, outlier, rule)) continue;
-    const LinkTime& link = others[outlier.index].link;
+    const Ratio& own = others[outlier.index];
+    if (!is_slow(own.fastest, outlier, rule) || !is_slow_for_its_ends(own, others, rule)) continue;
+    const LinkTime& link = own.link;
     found.push_back(
         {.part = directed ? SlowPart::one_way : SlowPart::cable,
          .from = link.from,

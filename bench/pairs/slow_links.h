@@ -4,10 +4,11 @@
 // A link is compared only with links of its class: its ratio is its time divided by that of the
 // class's fast links (the lower quartile, so that it holds while fewer than half of the units are
 // slow). A unit's ratio is the lower median over its links. First find_outliers() names units; then,
-// of the links that touch none of them, single ones. A unit with one judged link is not named, as the
-// link or its other end may be to blame as well. Links from a unit and links to it are told apart.
-// What was as fast as the others in its fastest sample is not named: of many links, some are slow by
-// chance for most of a short run.
+// of the links that touch none of them, single ones, which must also be slow next to the other links
+// of each of their ends. A unit with one judged link is not named, as the link or its other end may
+// be to blame as well. Links from a unit and links to it are told apart. What was as fast as the
+// others in its fastest sample is not named: of many links, some are slow by chance for most of a
+// short run.
 #pragma once
 
 #include <limits>

@@ -12,6 +12,8 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : values[middle - 1] / 2 + values[middle] / 2;
 }
 
+constexpr double deviations_per_mad = 1.4826;  // of a normal distribution
+
 // The sum of all waits for the slowest one.
 double sum_of_waits(std::span<const double> seconds) {
   const double most = *std::ranges::max_element(seconds);
@@ -32,7 +34,6 @@ std::vector<Outlier> find_outliers(std::span<const MeasuredTime> times, const Ou
     deviations.push_back(std::abs(time.seconds - median));
     if (std::isfinite(time.error)) errors.push_back(time.error);
   }
-  constexpr double deviations_per_mad = 1.4826;  // of a normal distribution
   const double spread =
       std::max(deviations_per_mad * median_of(deviations), errors.empty() ? 0 : median_of(errors));
   for (std::size_t i = 0; i < times.size(); ++i) {
@@ -49,6 +50,19 @@ std::vector<Outlier> find_outliers(std::span<const MeasuredTime> times, const Ou
   }
   std::ranges::stable_sort(found, std::ranges::greater{}, &Outlier::seconds);
   return found;
+}
+
+double lower_median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[(values.size() - 1) / 2];
+}
+
+bool exceeds(double seconds, std::vector<double> others, const OutlierRule& rule) {
+  if (others.empty()) return true;
+  const double usual = lower_median(others);
+  for (double& other : others) other = std::abs(other - usual);
+  const double spread = deviations_per_mad * lower_median(others);
+  return seconds - usual > std::max(rule.score * spread, rule.share * usual);
 }
 
 double explained_share(std::span<const MeasuredTime> times, std::span<const Outlier> outliers,

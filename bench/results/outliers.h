@@ -45,6 +45,14 @@ inline constexpr std::size_t fewest_compared = 3;
 std::vector<Outlier> find_outliers(std::span<const MeasuredTime> times,
                                    const OutlierRule& rule = {});
 
+// The middle value, or the lower of two; of at least one.
+double lower_median(std::vector<double> values);
+
+// Whether `seconds` exceeds the lower median of `others` by more than `score` times their spread (1.4826
+// MAD) and by more than `share` of that median: as above, but of several slow ones among few none
+// hides another. Of no others, nothing is judged: true.
+bool exceeds(double seconds, std::vector<double> others, const OutlierRule& rule);
+
 // A cause is named as such only if it explains at least this share of the wait.
 inline constexpr double share_of_cause = 0.8;
 

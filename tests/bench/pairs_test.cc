@@ -336,6 +336,29 @@ TEST(SlowLinks, WhatWasOnceAsFastAsOthersIsNotNamed) {
   EXPECT_EQ(named_with(1.1, unit), 0);
 }
 
+TEST(SlowLinks, ACableIsNotNamedIfOneOfItsEndsIsSlowNowAndThen) {
+  const auto number_named = [](double least, double step) {
+    std::vector<LinkTime> links;
+    for (int a = 0; a < 8; ++a)
+      for (int b = a + 1; b < 8; ++b) {
+        const bool is_cable = a == 3 && b == 4;
+        const double seconds = is_cable ? 2.2 : a == 4 || b == 4 ? least + step * (a + b - 4) : 1;
+        links.push_back({.from = a,
+                         .to = b,
+                         .time = {.seconds = seconds, .error = 0.001},
+                         .fastest = is_cable ? 2.0 : 1.0});
+      }
+    const auto found = slow_links(8, links, false, {.share = 0.25});
+    EXPECT_TRUE(std::ranges::all_of(found, [](const SlowLink& slow) {
+      return slow.part == SlowPart::cable && slow.from == 3 && slow.to == 4;
+    }));
+    return found.size();
+  };
+  EXPECT_EQ(number_named(1, 0), 1u);
+  EXPECT_EQ(number_named(1.8, 0), 0u);    // near the others of that end
+  EXPECT_EQ(number_named(1.3, 0.1), 0u);  // and within their spread
+}
+
 TEST(SlowLinks, OfThreeLinksNoneIsNamedAlone) {
   for (const int units : {3, 4}) {
     std::vector<LinkTime> links, directed;
