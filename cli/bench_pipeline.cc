@@ -59,12 +59,7 @@ int run(PipelineCommand& c) {
   c.options.train.threads = c.world.launch.clock == Clock::wall ? 0 : 1;
   if (c.options.train.data.empty() && !c.options.only_simulates)
     c.options.train.data = default_text();
-  c.options.schedules.clear();
-  for (const std::string& name : c.schedules) {
-    if (name != "all") find_schedule(name);
-    for (const ScheduleEntry& entry : schedules())
-      if (name == "all" || name == entry.name) c.options.schedules.emplace_back(entry.name);
-  }
+  c.options.schedules = expanded_schedules(c.schedules);
   const std::vector<PipelinePoint> points = bench_pipeline(c.options, c.world.launch);
   require(std::ranges::any_of(points, [](const PipelinePoint& p) { return p.skipped.empty(); }),
           "no schedule supports any of these shapes", "see the reasons above");

@@ -30,6 +30,7 @@ Plan found_plan(const Arrangement& a, const std::string& model) {
   if (gpt_config(model).experts.exist() && a.tp > 1) options.expert_tensor_ranks = a.etp;
   if (a.replicas() > 1) options.zero_stage = a.zero_stage;
   if (a.pp > 1) {
+    options.mesh_order = order_of(a);
     options.schedule = a.schedule;
     options.virtual_stages = a.virtual_stages;
   }

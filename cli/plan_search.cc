@@ -21,6 +21,7 @@
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 #include "models/gpt_config.h"
+#include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/planner/search.h"
 
 namespace lockstep {
@@ -165,6 +166,7 @@ int search(const SearchCommand& given) {
   SearchCommand c = given;
   check_files(c);
   const ordered_json keys = model_keys(c.model);
+  c.options.schedules = expanded_schedules(c.options.schedules);
   const Transformer model = transformer_from(keys, printable(c.model));
   ClusterSheet cluster = cluster_sheet(planner_folder(), c.cluster);
   const SoftwareProfile profile = software_profile(planner_folder(), c.profile);
@@ -251,6 +253,11 @@ void add_plan_search(CLI::App& plan, Command& chosen) {
                   "bytes that a GPU may hold, such as 20G; default: 85 % of its memory");
   app->add_option("--gemm-dtype", c->gemm_dtype, "type of the layers' products")
       ->check(CLI::IsMember({"bf16", "fp8"}))
+      ->capture_default_str();
+  app->add_option("--schedule", c->options.schedules,
+                  "pipeline schedules to try, separated by commas, or all; the default is what "
+                  "Megatron has")
+      ->delimiter(',')
       ->capture_default_str();
   app->add_option("--replay", c->options.replayed, "plans to replay: the best by the closed form")
       ->check(CLI::Range(1, 1'000'000))

@@ -18,11 +18,13 @@ namespace lockstep {
 // Passes of a step that are replayed: more would take seconds and gigabytes.
 inline constexpr std::int64_t most_passes = std::int64_t{1} << 22;
 
-// Consecutive GPUs are neighbours along tp, then cp, dp and pp. Experts divide the same tp x cp x dp
-// GPUs in another way: neighbours along etp, which splits each expert, then ep, then their replicas.
+// Consecutive GPUs are neighbours along tp, then cp, dp and pp, or, if stages come first, tp, cp, pp and
+// dp. Experts divide the same tp x cp x dp GPUs in another way: neighbours along etp, which splits each
+// expert, then ep, then their replicas.
 struct Arrangement {
   int gpus = 1, tp = 1, cp = 1, pp = 1, dp = 1;
   int ep = 1, etp = 1;
+  bool stages_first = false;
   int zero_stage = 0;
   std::string schedule = "1f1b";
   int virtual_stages = 1;
@@ -43,6 +45,9 @@ struct Arrangement {
     return replicas() > 1 || (model.experts.count > 0 && expert_replicas() > 1);
   }
   int stages() const { return pp * virtual_stages; }
+  // Whether the first rank has the last stage, too: without a pipeline, and where the two stages of each
+  // rank lie on a V.
+  bool has_ends_together() const { return pp == 1 || find_schedule(schedule).virtual_stages == 2; }
   // Tokens of a micro-batch on a rank, in the layers split by tp and between them.
   double tokens() const {
     return static_cast<double>(micro_batch_size) * static_cast<double>(sequence_length) / cp;
@@ -70,7 +75,7 @@ struct LayerKinds {
 // The layers of each stage.
 std::vector<LayerKinds> stage_layers(const Transformer& model, const Arrangement& arrangement);
 
-// From a plan's keys: tp, cp, pp, dp, ep, etp, zero, schedule, virtual_stages, micro_batch_size,
+// From a plan's keys: tp, cp, pp, dp, ep, etp, order, zero, schedule, virtual_stages, micro_batch_size,
 // global_batch, sequence_length, recompute, sequence_parallel, dtype, gemm_dtype, layers_per_stage,
 // ends_count_as_layers (the embedding and the loss take the place of a layer each), tp_overlap. dp
 // follows from the others where it is not given. Stated as assumptions: the layers of each stage where
@@ -80,6 +85,8 @@ std::vector<LayerKinds> stage_layers(const Transformer& model, const Arrangement
 Arrangement arrangement_from(const nlohmann::ordered_json& plan, int gpus, const Transformer& model,
                              const std::string& where);
 
+// "tp-cp-dp-pp" or "tp-cp-pp-dp", from the fastest axis to the slowest.
+std::string_view order_of(const Arrangement& arrangement);
 // Returns "none", "selective" or "full".
 std::string_view name_of(Recompute recompute);
 

@@ -22,6 +22,7 @@ constexpr std::string_view known_plan_keys[] = {"tp",
                                                 "dp",
                                                 "ep",
                                                 "etp",
+                                                "order",
                                                 "zero",
                                                 "schedule",
                                                 "virtual_stages",
@@ -37,6 +38,9 @@ constexpr std::string_view known_plan_keys[] = {"tp",
                                                 "tp_overlap"};
 
 constexpr int most_virtual_stages = 1000;
+
+// Which axis comes first after tp and cp: dp, or pp.
+const std::string orders[] = {"tp-cp-dp-pp", "tp-cp-pp-dp"};
 
 class PlanKeys {
  public:
@@ -228,6 +232,8 @@ void check_shapes(const Arrangement& a, const Transformer& model, const PlanKeys
 
 }  // namespace
 
+std::string_view order_of(const Arrangement& a) { return orders[a.stages_first ? 1 : 0]; }
+
 Arrangement arrangement_from(const ordered_json& plan, int gpus, const Transformer& model,
                              const std::string& where) {
   const PlanKeys keys(plan, where);
@@ -244,6 +250,11 @@ Arrangement arrangement_from(const ordered_json& plan, int gpus, const Transform
       "choose lengths whose product divides the GPUs");
   a.dp = keys.number("dp", static_cast<int>(gpus / model_parallel));
   take_experts(a, model, keys);
+  a.stages_first = keys.name("order", {orders[0], orders[1]}) == orders[1];
+  keys.expect(
+      !a.stages_first || model.experts.count == 0,
+      [&] { return fmt::format("order {} with experts", orders[1]); },
+      fmt::format("their exchanges are known for {} only", orders[0]));
   a.zero_stage = keys.number("zero", 0, 0, 3);
   a.virtual_stages = keys.number("virtual_stages", 1, 1, most_virtual_stages);
   a.schedule = schedule_of(keys.name("schedule", schedule_names()), a.virtual_stages);

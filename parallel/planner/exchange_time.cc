@@ -21,10 +21,12 @@ GroupLinks links_of_neighbours(double ranks, const ClusterSheet& cluster,
   return {std::min(nvlink(cluster, profile), cluster.gpus_per_node * nic(cluster, profile)),
           2 * profile.nic_latency * std::log2(ranks)};
 }
-// Of ranks that are `apart` from each other.
-GroupLinks links_of_replicas(double ranks, double apart, const ClusterSheet& cluster,
+// How many ranks of a group share a node, if they are `apart` from each other.
+double number_in_node(double ranks, double apart, const ClusterSheet& cluster) {
+  return std::clamp(std::floor(cluster.gpus_per_node / apart), 1.0, ranks);
+}
+GroupLinks links_of_replicas(double ranks, double in_node, const ClusterSheet& cluster,
                              const SoftwareProfile& profile) {
-  const double in_node = std::clamp(std::floor(cluster.gpus_per_node / apart), 1.0, ranks);
   if (in_node >= ranks) return {nvlink(cluster, profile), profile.nvlink_latency};
   const double nics = profile.flat_ring ? 1 : in_node;
   return {std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
@@ -53,11 +55,16 @@ GroupLinks expert_tensor_links(const Arrangement& a, const ClusterSheet& cluster
 }
 GroupLinks replica_links(const Arrangement& a, const ClusterSheet& cluster,
                          const SoftwareProfile& profile) {
-  return links_of_replicas(a.replicas(), a.tp, cluster, profile);
+  double in_node = number_in_node(a.replicas(), a.tp, cluster);
+  if (a.stages_first)
+    in_node = number_in_node(a.cp, a.tp, cluster) *
+              number_in_node(a.dp, double{1} * a.tp * a.cp * a.pp, cluster);
+  return links_of_replicas(a.replicas(), in_node, cluster, profile);
 }
 GroupLinks expert_replica_links(const Arrangement& a, const ClusterSheet& cluster,
                                 const SoftwareProfile& profile) {
-  return links_of_replicas(a.expert_replicas(), a.ep * a.etp, cluster, profile);
+  const double ranks = a.expert_replicas();
+  return links_of_replicas(ranks, number_in_node(ranks, a.ep * a.etp, cluster), cluster, profile);
 }
 
 double half_all_reduce_seconds(double bytes, double ranks, const GroupLinks& links) {
@@ -84,14 +91,21 @@ double all_to_all_seconds(double bytes, const Arrangement& a, const ClusterSheet
          std::max(to_node, (ranks - in_node) / ranks * bytes / nic(cluster, profile));
 }
 
+GroupLinks stage_links(const Arrangement& a, const ClusterSheet& cluster,
+                       const SoftwareProfile& profile) {
+  const double spanned = a.stages_first ? double{1} * a.tp * a.cp * a.pp : a.gpus;
+  return spanned <= cluster.gpus_per_node
+             ? GroupLinks{nvlink(cluster, profile), profile.nvlink_latency}
+             : GroupLinks{nic(cluster, profile), profile.nic_latency};
+}
+
 double stage_hop_seconds(const Transformer& model, const Arrangement& a,
                          const ClusterSheet& cluster, const SoftwareProfile& profile) {
   const double whole = bytes_of_16_bit * a.tokens() * static_cast<double>(model.width);
   const bool is_split = a.sequence_parallel || profile.scatter_gather;
   const double sent = is_split ? whole / a.tp : whole;
-  const bool in_node = a.gpus <= cluster.gpus_per_node;
-  const double hop = in_node ? profile.nvlink_latency + sent / nvlink(cluster, profile)
-                             : profile.nic_latency + sent / nic(cluster, profile);
+  const GroupLinks links = stage_links(a, cluster, profile);
+  const double hop = links.latency + sent / links.bytes_per_second;
   if (a.sequence_parallel || !profile.scatter_gather) return hop;
   return hop + half_all_reduce_seconds(whole, a.tp, tensor_links(a, cluster, profile));
 }

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Of the ranks along tp; of those that sum gradients, which are `tp` apart.
+// Of the ranks along tp; of those that sum gradients, cp x dp ranks.
 GroupLinks tensor_links(const Arrangement& arrangement, const ClusterSheet& cluster,
                         const SoftwareProfile& profile);
 GroupLinks replica_links(const Arrangement& arrangement, const ClusterSheet& cluster,
@@ -30,6 +30,9 @@ double context_hop_seconds(const Transformer& model, const Arrangement& arrangem
 // of them and itself: those to its node over NVLink, meanwhile the others over its NIC.
 double all_to_all_seconds(double bytes, const Arrangement& arrangement, const ClusterSheet& cluster,
                           const SoftwareProfile& profile);
+// Between stages: NVLink if all stages are in one node.
+GroupLinks stage_links(const Arrangement& arrangement, const ClusterSheet& cluster,
+                       const SoftwareProfile& profile);
 // A message between stages.
 double stage_hop_seconds(const Transformer& model, const Arrangement& arrangement,
                          const ClusterSheet& cluster, const SoftwareProfile& profile);

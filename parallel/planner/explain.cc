@@ -194,6 +194,16 @@ std::vector<Neighbour> neighbours(const Transformer& model, const ClusterSheet& 
   const auto own = std::ranges::find(lengths, best.ep);
   if (own != lengths.end() && own + 1 != lengths.end()) changes.push_back({{"ep", *(own + 1)}});
   if (own != lengths.end() && own != lengths.begin()) changes.push_back({{"ep", *(own - 1)}});
+  add(best.pp > 1 && best.dp > 1 && model.experts.count == 0,
+      {{"order", order_of({.stages_first = !best.stages_first})}});
+  for (const std::string& schedule : result.schedules) {
+    const int stages = find_schedule(schedule).virtual_stages;
+    // These two follow from the virtual stages.
+    const bool is_listed = schedule == "1f1b" || schedule == "interleaved";
+    add(best.pp > 1 && schedule != best.schedule && !is_listed,
+        {{"schedule", schedule},
+         {"virtual_stages", stages > 0 ? stages : std::max(2, best.virtual_stages)}});
+  }
   add(best.pp > 1, {{"virtual_stages", 2 * best.virtual_stages}});
   add(best.virtual_stages > 1, {{"virtual_stages", 1}});
   add(true, {{"micro_batch_size", 2 * best.micro_batch_size}});

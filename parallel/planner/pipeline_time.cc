@@ -90,8 +90,8 @@ PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StagePa
   const Replay replay(schedule, by_stage);
   PipelineTimes times{.makespan = replay.makespan(hop, blocking), .busy = replay.busy()};
   const double without_messages = replay.makespan(0, false);
-  times.bubble = of_equal - times.busy;
-  times.imbalance = without_messages - of_equal;
+  times.bubble = std::min(of_equal, without_messages) - times.busy;
+  times.imbalance = without_messages - times.busy - times.bubble;
   times.messages = times.makespan - without_messages;
   return times;
 }

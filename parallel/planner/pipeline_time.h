@@ -16,8 +16,8 @@ struct StagePasses {
 struct PipelineTimes {
   double makespan = 0;
   double busy = 0;  // of a rank, in the mean
-  // The rest of the makespan: what equal stages would leave idle, what unequal ones add, and what
-  // messages between stages add.
+  // The rest of the makespan: what equal stages would leave idle (or these, if that is less, as where
+  // weights' gradients fill the gaps), what unequal ones add, and what messages between stages add.
   double bubble = 0, imbalance = 0, messages = 0;
 };
 

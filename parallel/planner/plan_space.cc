@@ -1,6 +1,10 @@
 #include "parallel/planner/plan_space.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "collectives/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -10,6 +14,16 @@ std::vector<int> divisors(std::int64_t n) {
   for (int d = 1; d <= n && d <= (1 << 20); ++d)
     if (n % d == 0) result.push_back(d);
   return result;
+}
+
+// Whether there is such a schedule, and its closed forms hold.
+bool takes(const ScheduleEntry& schedule, const PipelineShape& shape) {
+  try {
+    if (schedule.check) schedule.check(shape);
+  } catch (const Error&) {
+    return false;
+  }
+  return schedule.makespan(shape, {}) && schedule.in_flight(shape, 0);
 }
 
 class PlanSpace {
@@ -22,7 +36,9 @@ class PlanSpace {
         profile_(profile),
         options_(options),
         take_(take),
-        reject_(reject) {}
+        reject_(reject) {
+    for (const std::string& name : options.schedules) schedules_.push_back(&find_schedule(name));
+  }
 
   void walk() {
     for (const int tp : divisors(options_.gpus)) {
@@ -33,18 +49,16 @@ class PlanSpace {
             reject_("pp is more than the layers");
             continue;
           }
-          for (const int ep : expert_lengths(model_, options_.gpus / pp))
-            walk_batches({.gpus = options_.gpus,
-                          .tp = tp,
-                          .cp = cp,
-                          .pp = pp,
-                          .dp = options_.gpus / tp / cp / pp,
-                          .ep = ep,
-                          .global_batch = options_.global_batch,
-                          .sequence_length = options_.sequence_length,
-                          .sequence_parallel = tp > 1,
-                          .fp8_gemms = options_.fp8_gemms,
-                          .tensor_overlap = tp > 1 && profile_.tensor_overlap_exposed < 1});
+          walk_experts({.gpus = options_.gpus,
+                        .tp = tp,
+                        .cp = cp,
+                        .pp = pp,
+                        .dp = options_.gpus / tp / cp / pp,
+                        .global_batch = options_.global_batch,
+                        .sequence_length = options_.sequence_length,
+                        .sequence_parallel = tp > 1,
+                        .fp8_gemms = options_.fp8_gemms,
+                        .tensor_overlap = tp > 1 && profile_.tensor_overlap_exposed < 1});
         }
     }
   }
@@ -80,26 +94,53 @@ class PlanSpace {
     return result;
   }
 
+  void walk_experts(Arrangement a) {
+    const bool has_experts = model_.experts.count > 0;
+    for (const int ep : expert_lengths(model_, options_.gpus / a.pp))
+      for (int etp = 1; etp <= (has_experts ? a.tp : 1); etp *= 2) {
+        a.ep = ep;
+        a.etp = etp;
+        if (a.tp * a.cp * a.dp % (ep * etp) != 0 || (etp > 1 && model_.experts.ffn % etp != 0)) {
+          reject_("etp does not divide the experts, or their GPUs");
+          continue;
+        }
+        a.stages_first = false;
+        walk_batches(a);
+        // It is of use where it puts the stages into a node, which would lie in several.
+        a.stages_first = !has_experts && a.pp > 1 && a.dp > 1 && a.gpus > cluster_.gpus_per_node &&
+                         a.tp * a.cp * a.pp <= cluster_.gpus_per_node;
+        if (a.stages_first) walk_batches(a);
+      }
+  }
+
   void walk_batches(Arrangement a) {
-    for (std::int64_t micro = 1; micro <= 64; micro *= 2) {
-      if (options_.global_batch % (micro * a.dp) != 0) {
-        reject_("dp and micro-batches do not divide the batch");
-        break;
-      }
+    constexpr std::int64_t most_sequences = 64;
+    if (options_.global_batch % a.dp != 0) return reject_("dp does not divide the batch");
+    const std::int64_t own = options_.global_batch / a.dp;
+    for (std::int64_t micro = 1; micro <= std::min(own, most_sequences); ++micro) {
+      if (own % micro != 0) continue;
       a.micro_batch_size = micro;
-      for (int v = 1; v == 1 || (a.pp > 1 && a.pp * v <= model_.layers && v <= 16); ++v) {
-        a.virtual_stages = v;
-        if (a.passes() > most_passes) {
-          reject_("too many micro-batches to replay");
-          continue;
-        }
-        if (v > 1 && a.micro_batches() % a.pp != 0) {
-          reject_("pp does not divide the micro-batches of an interleaved schedule");
-          continue;
-        }
-        a.schedule = v > 1 ? "interleaved" : "1f1b";
+      if (a.pp == 1) {
         walk_states(a);
+        continue;
       }
+      for (const ScheduleEntry* schedule : schedules_) walk_stages(*schedule, a);
+    }
+  }
+
+  void walk_stages(const ScheduleEntry& schedule, Arrangement a) {
+    constexpr int most_of_a_rank = 16;
+    a.schedule = schedule.name;
+    const int own = schedule.virtual_stages;
+    const int fewest = own > 0 ? own : 2, most = own > 0 ? own : most_of_a_rank;
+    for (int v = fewest; v <= most && a.pp * v <= model_.layers; ++v) {
+      a.virtual_stages = v;
+      if (a.passes() > most_passes)
+        reject_("too many micro-batches to replay");
+      else if (!takes(schedule, a.shape()))
+        reject_(fmt::format("{} does not take these micro-batches", schedule.name));
+      else
+        walk_states(a);
     }
   }
 
@@ -119,6 +160,7 @@ class PlanSpace {
 
   const Transformer& model_;
   const ClusterSheet& cluster_;
+  std::vector<const ScheduleEntry*> schedules_;
   const SoftwareProfile& profile_;
   const SearchOptions& options_;
   const std::function<void(const Arrangement&)>& take_;

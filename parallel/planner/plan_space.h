@@ -12,9 +12,8 @@ namespace lockstep {
 // The lengths of ep that divide the experts and the ranks of a stage, in order; 1 without experts.
 std::vector<int> expert_lengths(const Transformer& model, int ranks);
 
-// Micro-batches are powers of two up to 64 sequences, cp is a power of two, and a rank has up to 16
-// stages, in 1F1B or its interleaved form. Of ep, only
-// lengths that fit are considered, and no expert is split.
+// Micro-batches have up to 64 sequences, cp and etp are powers of two, and a rank has up to 16 stages, in
+// the schedules that the options name. Stages come first only where that puts all of them into a node.
 //
 // Calls take(plan) for each plan whose lengths fit the model and the GPUs, without layers_per_stage,
 // and reject(reason) for each other one. Choices that another always beats are left out: sequence

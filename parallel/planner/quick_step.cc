@@ -20,13 +20,34 @@ LayerKinds usual_layers(const Transformer& model, std::int64_t layers) {
   return {static_cast<int>(layers - with_experts), static_cast<int>(with_experts)};
 }
 
+// How much longer the schedule takes than 1F1B with as many virtual stages. Some closed forms hold only
+// if forward, input's and weights' gradients take the same time each.
+double beyond_1f1b(const ScheduleEntry& schedule, const Arrangement& a, const PassCosts& of_rank) {
+  if (schedule.name == "1f1b" || schedule.name == "interleaved") return 0;
+  const double p = a.pp, v = a.virtual_stages, m = a.micro_batches();
+  constexpr double ticks = 1e9;
+  const auto rational = [&](const PassCost& cost) {
+    return Rational(std::llround(ticks * cost.total()));
+  };
+  const PassTimes times{.forward = rational(of_rank.forward),
+                        .input_gradient = rational(of_rank.input_gradient),
+                        .weight_gradient = rational(of_rank.weight_gradient)};
+  const Rational third = times.total() / 3;
+  auto makespan = schedule.makespan(a.shape(), times);
+  if (!makespan) makespan = schedule.makespan(a.shape(), {third, third, third});
+  return (value_of(makespan.value()) - (m + (p - 1) / v) * value_of(times.total())) / ticks;
+}
+
 }  // namespace
 
 QuickStep quick_step(const StepInputs& step) {
   const Transformer& model = step.model;
   const Arrangement& a = step.arrangement;
   const double p = a.pp, v = a.virtual_stages, m = a.micro_batches();
+  const ScheduleEntry& schedule = find_schedule(a.schedule);
   const bool is_pipeline = a.pp > 1;
+  const bool is_v = is_pipeline && a.has_ends_together();
+  const int rank_of_head = is_v ? 0 : a.pp - 1;
   // Where stages do not divide the layers, the first stage has fewer, and mostly the last one too, as in
   // balanced_layers().
   const std::int64_t rest = model.layers % a.stages(), fewest = model.layers / a.stages(),
@@ -46,12 +67,20 @@ QuickStep quick_step(const StepInputs& step) {
       {.ranks = p,
        .virtual_stages = v,
        .micro_batches = m,
-       .slowest = is_pipeline ? std::max({seconds(first) + embedding, seconds(last) + head,
+       .slowest = is_pipeline ? std::max({seconds(first) + embedding + (is_v ? head : 0),
+                                          seconds(last) + (is_v ? 0 : head),
                                           a.pp > 2 ? seconds(middle) : 0})
                               : seconds(middle) + embedding + head,
        .mean = (seconds(usual_layers(model, model.layers)) + embedding + head) / p,
        .hop = is_pipeline ? stage_hop_seconds(model, a, step.cluster, step.profile) : 0,
        .is_sender_busy = step.profile.blocking_sends});
+
+  if (is_pipeline) {
+    PassCosts all = step.costs.of(usual_layers(model, model.layers));
+    all += step.costs.embedding;
+    all += step.costs.head;
+    result.seconds += beyond_1f1b(schedule, a, all * (1 / p));
+  }
 
   const RankParameters most_parameters = rank_parameters(model, a, middle, true, !is_pipeline);
   if (a.zero_stage >= 3)
@@ -61,18 +90,19 @@ QuickStep quick_step(const StepInputs& step) {
         exposed_exchange(step, middle, most_parameters) + tied_embedding_seconds(step);
   result.seconds += update_seconds(step, most_parameters) + step.profile.step_overhead;
 
-  const auto memory = [&](double rank, const LayerKinds& layers) {
-    const double chunks =
-        v > 1 ? std::min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v) : std::min(p - rank, m);
-    const bool has_first = rank == 0, has_last = rank == p - 1;
+  const auto memory = [&](int rank, const LayerKinds& layers) {
+    const double micro_batches =
+        is_pipeline ? schedule.in_flight(a.shape(), schedule.splits_backward ? 0 : rank).value() / v
+                    : 1;
+    const bool has_first = rank == 0, has_last = rank == rank_of_head;
     return rank_memory(model, a, step.profile,
                        rank_parameters(model, a, layers, has_first, has_last),
-                       chunks * kept_stage_bytes(model, a, step.profile, layers) / v, has_last)
+                       micro_batches * kept_stage_bytes(model, a, step.profile, layers), has_last)
         .total();
   };
   result.largest_memory =
       is_pipeline
-          ? std::max({memory(0, first), memory(p - 1, last), a.pp > 2 ? memory(1, middle) : 0})
+          ? std::max({memory(0, first), memory(a.pp - 1, last), a.pp > 2 ? memory(1, middle) : 0})
           : memory(0, middle);
   return result;
 }

@@ -77,12 +77,11 @@ double exposed_sharded_exchange(const StepInputs& step, const RankParameters& pa
 
 double tied_embedding_seconds(const StepInputs& step) {
   const Arrangement& a = step.arrangement;
-  if (!step.model.tied_head || a.pp == 1) return 0;
+  if (!step.model.tied_head || a.has_ends_together()) return 0;
   const double embedding = static_cast<double>(padded_vocabulary(step.model, a)) / a.tp *
                            static_cast<double>(step.model.width);
-  const GroupLinks links{step.profile.nic_efficiency * step.cluster.nic_bytes_per_second,
-                         step.profile.nic_latency};
-  return all_reduce_seconds(step.profile.gradient_wire_bytes * embedding, 2, links);
+  return all_reduce_seconds(step.profile.gradient_wire_bytes * embedding, 2,
+                            stage_links(a, step.cluster, step.profile));
 }
 
 double update_seconds(const StepInputs& step, const RankParameters& parameters) {

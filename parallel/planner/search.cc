@@ -27,14 +27,14 @@ class LayerCostTable {
       : model_(model), cluster_(cluster), profile_(profile) {}
 
   const LayerCosts& of(const Arrangement& a) {
-    const Key key{a.tp, a.cp, a.ep, a.micro_batch_size, a.recompute};
+    const Key key{a.tp, a.cp, a.ep, a.etp, a.micro_batch_size, a.recompute};
     const auto found = known_.find(key);
     if (found != known_.end()) return found->second;
     return known_.emplace(key, layer_costs(model_, a, cluster_, profile_)).first->second;
   }
 
  private:
-  using Key = std::tuple<int, int, int, std::int64_t, Recompute>;
+  using Key = std::tuple<int, int, int, int, std::int64_t, Recompute>;
   const Transformer& model_;
   const ClusterSheet& cluster_;
   const SoftwareProfile& profile_;
@@ -81,7 +81,7 @@ FoundPlan replayed(const RankedPlan& plan, const Transformer& model, const Clust
 SearchResult search_plans(const Transformer& model, const ClusterSheet& cluster,
                           const SoftwareProfile& profile, const SearchOptions& given) {
   const SearchOptions options = with_defaults(given, model);
-  SearchResult result;
+  SearchResult result{.schedules = options.schedules};
   result.limit =
       options.memory_limit > 0 ? options.memory_limit : fitting_part * cluster.memory_bytes;
   check_experts(model, profile, "search");
@@ -144,7 +144,10 @@ std::string text_of(const Arrangement& a) {
   std::string text = fmt::format("tp {}", a.tp);
   if (a.cp > 1) text += fmt::format(", cp {}", a.cp);
   if (a.ep > 1) text += fmt::format(", ep {}", a.ep);
+  if (a.etp > 1) text += fmt::format(", etp {}", a.etp);
   text += fmt::format(", pp {}, dp {}", a.pp, a.dp);
+  if (a.stages_first) text += fmt::format(", order {}", order_of(a));
+  if (a.schedule != "1f1b" && a.schedule != "interleaved") text += ", " + a.schedule;
   if (a.virtual_stages > 1) text += fmt::format(", {} virtual stages", a.virtual_stages);
   text += fmt::format(", micro-batch {}", a.micro_batch_size);
   if (a.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(a.recompute));
@@ -159,6 +162,7 @@ nlohmann::ordered_json plan_keys(const Arrangement& a) {
           {"dp", a.dp},
           {"ep", a.ep},
           {"etp", a.etp},
+          {"order", order_of(a)},
           {"zero", a.zero_stage},
           {"schedule", a.schedule},
           {"virtual_stages", a.virtual_stages},

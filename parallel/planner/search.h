@@ -22,6 +22,7 @@ struct SearchOptions {
   double memory_limit = 0;           // bytes of a rank; 0: what fits the cluster's GPUs
   bool fp8_gemms = false;
   int replayed = 64;
+  std::vector<std::string> schedules = {"1f1b", "interleaved"};  // to try; pp 1 has none
 };
 
 struct FoundPlan {
@@ -40,7 +41,8 @@ struct SearchResult {
   // One plan for each tp and pp that exists, in this order, replayed too: the fastest that fits, or,
   // where none does, the one that holds the least.
   std::vector<FoundPlan> by_tp_pp;
-  double limit = 0;  // bytes of a rank
+  double limit = 0;                    // bytes of a rank
+  std::vector<std::string> schedules;  // that were tried
   // The largest part by which a closed form was wrong.
   double quick_error = 0;
 };

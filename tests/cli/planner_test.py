@@ -188,13 +188,55 @@ class Planner(unittest.TestCase):
     def test_the_best_plan_can_be_trained(self):
         """As a dry run of the first and the last rank: bytes sent and held equal their closed forms, or it fails."""
         plan = self.path / "plan.json"
-        run("search", "gpt3", "--gpus", 256, "--global-batch", 512, "--cluster", "a100-dgx", "--plan", plan)
-        lengths = json.loads(plan.read_text())["mesh"]["lengths"]
-        self.assertTrue(all(lengths[axis] > 1 for axis in ("tp", "pp", "dp")), lengths)
-        for rank in (0, 255):
-            done = subprocess.run([PROGRAM, "train", "--plan", plan, "--device", "none", "--rank", str(rank)], capture_output=True,
-                                  text=True, timeout=120)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for words in ((), ("--schedule", "zb-h1")):
+            run("search", "gpt3", "--gpus", 256, "--global-batch", 512, "--cluster", "a100-dgx", "--plan", plan, *words)
+            found = json.loads(plan.read_text())
+            lengths = found["mesh"]["lengths"]
+            self.assertTrue(all(lengths[axis] > 1 for axis in ("tp", "pp", "dp")), lengths)
+            self.assertEqual(found["options"]["schedule"], words[1] if words else "interleaved")
+            for rank in (0, 255):
+                done = subprocess.run([PROGRAM, "train", "--plan", plan, "--device", "none", "--rank", str(rank)], capture_output=True,
+                                      text=True, timeout=120)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_every_schedule_can_be_searched(self):
+        words = (self.write("7b.json", LLAMA_7B), "--gpus", 64, "--global-batch", 128)
+        usual, every = self.search(*words), self.search(*words, "--schedule", "all", "--replay", 100_000)
+        self.assertLessEqual(every["plans"][0]["seconds"], usual["plans"][0]["seconds"])
+        self.assertLessEqual({plan["plan"]["schedule"] for plan in usual["plans"]}, {"1f1b", "interleaved"})
+        fastest = {}  # of one stage per rank and the same lengths, by schedule
+        for plan in every["plans"]:
+            keys = plan["plan"]
+            if keys["pp"] > 1 and keys["virtual_stages"] == 1:
+                same = json.dumps({key: value for key, value in keys.items() if key != "schedule"})
+                fastest.setdefault(same, {})[keys["schedule"]] = plan["seconds"], max(stage["total"] for stage in plan["memory"])
+        compared = 0
+        for plans in fastest.values():
+            if {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2"} <= plans.keys():
+                compared += 1
+                seconds, memory = ([plans[name][i] for name in ("zb-h2", "zb-h1", "1f1b", "gpipe", "naive")] for i in (0, 1))
+                self.assertEqual(seconds, sorted(seconds), "zero-bubble schedules wait less than 1f1b")
+                self.assertLessEqual(memory[2], memory[1])
+                self.assertLess(memory[1], memory[0], "zb-h2 holds more micro-batches")
+                self.assertLess(memory[2], memory[3], "gpipe holds all of them")
+        self.assertGreater(compared, 3)
+        piped = self.search("gpt3", "--gpus", 256, "--global-batch", 512, "--schedule", "interleaved,zb-h1")
+        self.assertIn("schedule zb-h1, virtual_stages 1", [neighbour["change"] for neighbour in piped["neighbours"]])
+        self.assertIn("unknown schedule 'fastest'", run("search", *words, "--schedule", "fastest", status=2))
+
+    def test_stages_that_come_first_stay_in_a_node(self):
+        """Their messages take less time than in the usual order, and the exchanges of replicas no less."""
+        both_orders = {}
+        for plan in self.search(self.write("7b.json", LLAMA_7B), "--gpus", 32, "--global-batch", 128, "--replay", 100_000)["plans"]:
+            same = json.dumps({key: value for key, value in plan["plan"].items() if key != "order"})
+            both_orders.setdefault(same, {})[plan["plan"]["order"]] = plan["parts"]
+        compared = 0
+        for parts in both_orders.values():
+            if len(parts) == 2:
+                compared += 1
+                self.assertLess(parts["tp-cp-pp-dp"]["pp"], parts["tp-cp-dp-pp"]["pp"])
+                self.assertGreaterEqual(parts["tp-cp-pp-dp"]["dp"], parts["tp-cp-dp-pp"]["dp"] * (1 - 1e-9))
+        self.assertGreater(compared, 10)
 
     def test_the_same_input_gives_the_same_file(self):
         words = ("gpt3", "--gpus", 64, "--memory-limit", "150G")

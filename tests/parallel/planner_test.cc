@@ -537,28 +537,33 @@ std::vector<PlanCase> random_plans(std::mt19937& random, int count) {
     return *(values.begin() + static_cast<std::ptrdiff_t>(random() % values.size()));
   };
   std::vector<PlanCase> plans;
+  constexpr const char* schedules[] = {"1f1b",  "1f1b", "gpipe",     "zb-h1",
+                                       "zb-h2", "zb-v", "dualpipe-v"};
   while (static_cast<int>(plans.size()) < count) {
     const int tp = pick({1, 2, 4, 8}), pp = pick({1, 2, 4}), dp = pick({1, 2, 8}), v = pick({1, 2}),
               micro = pick({1, 2}), batches = pick({4, 8});
     const bool modern = random() % 2 == 0;
     const int cp = modern ? pick({1, 2, 4}) : 1;
-    ordered_json plan = {{"tp", tp},
-                         {"pp", pp},
-                         {"cp", cp},
-                         {"dp", dp},
-                         {"micro_batch_size", micro},
-                         {"global_batch", dp * micro * batches},
-                         {"virtual_stages", v},
-                         {"sequence_length", pick({1024, 4096})},
-                         {"zero", pp > 1 ? pick({0, 1}) : pick({0, 1, 2, 3})},
-                         {"sequence_parallel", random() % 2 == 0},
-                         {"recompute", random() % 2 == 0 ? "full" : "none"},
-                         {"tp_overlap", modern && random() % 2 == 0},
-                         {"schedule", random() % 3 == 0 && v == 1 ? "gpipe" : "1f1b"}};
+    ordered_json plan = {
+        {"tp", tp},
+        {"pp", pp},
+        {"cp", cp},
+        {"dp", dp},
+        {"micro_batch_size", micro},
+        {"global_batch", dp * micro * batches},
+        {"virtual_stages", v},
+        {"sequence_length", pick({1024, 4096})},
+        {"zero", pp > 1 ? pick({0, 1}) : pick({0, 1, 2, 3})},
+        {"sequence_parallel", random() % 2 == 0},
+        {"recompute", random() % 2 == 0 ? "full" : "none"},
+        {"tp_overlap", modern && random() % 2 == 0},
+        {"order", pick({0, 1}) == 0 ? "tp-cp-dp-pp" : "tp-cp-pp-dp"},
+        {"schedule", v == 1 ? schedules[random() % std::size(schedules)] : "1f1b"}};
     ordered_json model =
         random() % 2 == 0 ? gpt2(32, pick({1024, 4096}), 16) : llama(32, 8, 4096, 14336, 16);
     if (modern && random() % 2 == 0) {
       model = random() % 2 == 0 ? mixtral(16) : deepseek(32, 2048, 10944, 1408, 64, 16);
+      plan["order"] = "tp-cp-dp-pp";
       plan["ep"] = pick({1, 2, 8});
       plan["etp"] = pick({1, 1, 2});
     }
@@ -620,6 +625,10 @@ TEST(PlannerSteps, KeepTheirInvariants) {
     if (a.tp == 1) {
       EXPECT_EQ(part(p, "tp"), 0);
     }
+    const bool is_v = a.schedule == "zb-v" || a.schedule == "dualpipe-v";
+    if (a.zero_stage < 3) {
+      EXPECT_EQ(part(p, "tied_embedding") > 0, plan.model.tied_head && a.pp > 1 && !is_v);
+    }
     if (a.replicas() == 1 && a.expert_replicas() == 1) {
       EXPECT_NEAR(part(p, "dp"), 0, 1e-12);
     }
@@ -637,13 +646,15 @@ TEST(PlannerSteps, KeepTheirInvariants) {
   }
 }
 
-// The closed form is exact where stages are equal and messages take no time.
+// The closed form is exact where stages are equal and messages take no time, but for the schedules on a V,
+// whose closed forms want equal times of forward, input's and weights' gradients.
 TEST(PlannerSearches, RankPlansAsReplaysDo) {
   std::mt19937 random(9);
-  int compared = 0;
+  std::map<std::string, int> compared;
   for (PlanCase c : random_plans(random, 300)) {
-    if (c.arrangement.schedule == "gpipe") continue;
-    ++compared;
+    const ScheduleEntry& schedule = find_schedule(c.arrangement.schedule);
+    if (!schedule.makespan(c.arrangement.shape(), {})) continue;
+    ++compared[c.arrangement.schedule];
     c.model.vocabulary = 1;  // the ends of the model take next to no time, messages none
     c.cluster.nic_bytes_per_second *= 1e9;
     c.cluster.nvlink_bytes_per_second *= 1e9;
@@ -651,14 +662,21 @@ TEST(PlannerSearches, RankPlansAsReplaysDo) {
     const StepPrediction replayed = predict_step(c);
     LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
     const QuickStep quick = quick_step({c.model, c.arrangement, c.cluster, c.profile, costs});
-    EXPECT_NEAR(quick.seconds, replayed.seconds, 0.02 * replayed.seconds) << text_of(c.arrangement);
+    const bool is_v = schedule.splits_backward && schedule.virtual_stages == 2;
+    EXPECT_NEAR(quick.seconds, replayed.seconds,
+                (is_v                       ? 0.1
+                 : schedule.splits_backward ? 0.05
+                                            : 0.02) *
+                    replayed.seconds)
+        << text_of(c.arrangement);
     // Where the first layers have no experts, a rank's stages hold unequally much.
     const bool is_uneven = c.model.experts.first_layer > 0 && c.arrangement.virtual_stages > 1;
     EXPECT_NEAR(quick.largest_memory, replayed.largest_memory(),
                 (is_uneven ? 0.02 : 1e-9) * quick.largest_memory)
         << text_of(c.arrangement);
   }
-  EXPECT_GT(compared, 100);
+  for (const char* name : {"1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
+    EXPECT_GT(compared[name], 3) << name;
 }
 
 TEST(PlannerCalibration, FindsTheConstantThatMadeTheSteps) {

@@ -90,6 +90,7 @@ ScheduleEntry dualpipe_v_schedule() {
   return {.name = "dualpipe-v",
           .summary = "two stages on every rank, placed like a V; forward and backward as one block",
           .virtual_stages = 2,
+          .splits_backward = true,
           .make = dualpipe_v,
           .check = check_dualpipe_v,
           .makespan_formula = "m tS + (p - 1)(tF&B + tB - 3 tW)/2, tF = tI, tW <= tF",

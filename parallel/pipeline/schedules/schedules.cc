@@ -48,6 +48,16 @@ const ScheduleEntry& find_schedule(std::string_view name) {
   return schedules().front();
 }
 
+std::vector<std::string> expanded_schedules(const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& name : given) {
+    if (name != "all") find_schedule(name);
+    for (const ScheduleEntry& entry : schedules())
+      if (name == "all" || name == entry.name) names.emplace_back(entry.name);
+  }
+  return names;
+}
+
 PipelineShape complete(const ScheduleEntry& entry, PipelineShape shape) {
   if (shape.virtual_stages == 0)
     shape.virtual_stages = entry.virtual_stages == 0 ? 2 : entry.virtual_stages;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct ScheduleEntry {
   std::string_view summary;
   // Stages on every rank; 0: the shape decides.
   int virtual_stages = 1;
+  // The weights' gradients are passes of their own; until they run, activations are held.
+  bool splits_backward = false;
   Schedule (*make)(const PipelineShape&);
   // Throws Error (bad_input) naming the rule that the shape breaks. Null if every shape fits.
   void (*check)(const PipelineShape&) = nullptr;
@@ -45,6 +48,10 @@ ScheduleEntry dualpipe_v_schedule();
 const std::vector<ScheduleEntry>& schedules();
 // Throws Error (bad_input) listing the schedules there are.
 const ScheduleEntry& find_schedule(std::string_view name);
+
+// The given names, with those of all schedules instead of "all". Throws Error (bad_input) as
+// find_schedule() does.
+std::vector<std::string> expanded_schedules(const std::vector<std::string>& given);
 
 // `shape` with virtual_stages 0 replaced by the entry's own number, or 2; and the entry's schedule
 // for it. Both throw Error (bad_input) naming the rule that the shape breaks.

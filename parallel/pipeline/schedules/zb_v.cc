@@ -60,6 +60,7 @@ ScheduleEntry zb_v_schedule() {
   return {.name = "zb-v",
           .summary = "two stages on every rank, placed like a V; weight gradients fill the bubble",
           .virtual_stages = 2,
+          .splits_backward = true,
           .make = zb_v,
           .check = check_zb_v,
           .makespan_formula = "m tS + (p - 1) tF/2, tF = tI = tW, m >= 2p - 1",

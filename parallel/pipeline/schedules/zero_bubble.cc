@@ -62,6 +62,7 @@ ScheduleEntry zb_h1_schedule() {
       .name = "zb-h1",
       .summary =
           "1f1b whose weight gradients fill the bubble, with as many micro-batches in flight",
+      .splits_backward = true,
       .make = zb_h1,
       .makespan_formula = "m tS + (p - 1)(tF + tI - tW), tW <= tF, tW <= tI, m >= p",
       .makespan = [](const PipelineShape& x, const PassTimes& t) -> std::optional<Rational> {
@@ -80,6 +81,7 @@ ScheduleEntry zb_h2_schedule() {
   return {
       .name = "zb-h2",
       .summary = "zb-h1 with twice the micro-batches in flight: no rank waits once it has begun",
+      .splits_backward = true,
       .make = zb_h2,
       .makespan_formula =
           "m tS + (p - 1) max(tF, tF + tI - 2 tW), tW <= tF, 2 tW <= tF + tI, m >= 2p - 1",
