@@ -9,6 +9,7 @@
 
 #include "bench/techniques/factorings.h"
 #include "cli/bench_command.h"
+#include "cli/bench_engines.h"
 #include "cli/command.h"
 #include "cli/result_file.h"
 #include "cli/result_formats.h"
@@ -23,6 +24,7 @@ namespace {
 
 struct FactoringCommand {
   FactoringBenchOptions options;
+  EngineFlags engines;
   std::string memory_limit, json, plot;
   ResultFormats formats;
   double teraflops = 400, gigabytes = 3000;
@@ -68,11 +70,33 @@ void read(FactoringCommand& c) {
   if (!c.memory_limit.empty()) o.memory_limit = given_bytes(c.memory_limit, "--memory-limit");
 }
 
+// Flags of one of the two modes.
+void check_mode(const FactoringCommand& c) {
+  const bool simulates = c.engines.profile.empty();
+  for (const char* flag : {"--clock", "--steps"})
+    require(!simulates || c.app->count(flag) == 0, fmt::format("{} without --profile", flag),
+            "ideal ranks have the clock unit, and take one step: add --profile FILE");
+  for (const char* flag : {"--tflops", "--memory-bandwidth", "--products-only", "--per-block",
+                           "--exposed-limit", "--memory-limit", "--plot"})
+    require(simulates || c.app->count(flag) == 0, fmt::format("{} with --profile", flag),
+            "a profile has the times of this machine: omit one of the two");
+  require(simulates || c.engines.clock != "wall" || c.app->count("--link") == 0,
+          "--link with the clock wall",
+          "the profile has the times of real messages; use --clock cpu");
+}
+
 int run(FactoringCommand& c) {
   require(launch_ranks({}) == 1, "bench 3d under mpirun or srun",
           "run it without: it simulates all ranks in one process");
+  check_mode(c);
   read(c);
   c.formats.check({c.json, c.plot});
+  if (!c.engines.profile.empty()) {
+    const std::string compared = c.engines.compare(c.options);
+    const ResultFile written(c.json, compared);
+    c.formats.write(compared);
+    return 0;
+  }
   check_plot(c.plot);
   const LaterInterruption later;
   std::optional<Error> interruption;
@@ -144,6 +168,7 @@ void add_bench_factorings(CLI::App& bench, Command& chosen) {
                   "also find the most ranks whose exposed communication takes at most this many "
                   "times as long as computing; 0: it is all hidden");
   app->add_option("--json", c.json, "write the results to this file, as Google Benchmark does");
+  c.engines.add(*app);
   c.formats.add(*app);
   app->add_option("--plot", c.plot, "plot the results to this file: .svg, .png or .pdf");
   app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });

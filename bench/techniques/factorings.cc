@@ -30,7 +30,7 @@ bool is_within_node(const FactoringBenchOptions& o, int t, int c) {
 }
 
 // Returns all ways to write a number of ranks as a product of wanted lengths.
-std::vector<Factoring> factorings_of(int ranks, const FactoringBenchOptions& o) {
+std::vector<Factoring> factorings_of_number(int ranks, const FactoringBenchOptions& o) {
   std::vector<Factoring> all;
   for (int t = 1; t <= ranks; ++t)
     for (int c = 1; ranks % t == 0 && c <= ranks / t; ++c)
@@ -47,15 +47,6 @@ std::vector<Factoring> factorings_of(int ranks, const FactoringBenchOptions& o) 
   require(!all.empty(), fmt::format("no factors of {} ranks with these lengths", ranks),
           "the lengths given with --tp, --cp, --pp and --dp must divide --ranks");
   return all;
-}
-
-Plan plan_of_factoring(Factoring& factoring, const FactoringBenchOptions& o) {
-  TrainOptions train = o.train;
-  for (const Axis axis : axes()) train.mesh_lengths[axis] = factoring.lengths[axis];
-  if (train.global_batch == 0) train.global_batch = factoring.ranks();
-  const int of_replica = train.global_batch / factoring.lengths[dp];
-  train.micro_batches = factoring.micro_batches = std::max(1, of_replica / o.micro_batch_size);
-  return plan_of(train, factoring.ranks());
 }
 
 void check_theory(const Factoring& factoring, const Plan& plan, const RankRecord& record) {
@@ -149,13 +140,27 @@ std::string Factoring::name() const {
                      lengths[dp]);
 }
 
-std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options,
-                                        std::optional<Error>* interruption) {
+std::vector<Factoring> factorings_of(const FactoringBenchOptions& options) {
   std::vector<Factoring> all;
   for (const int ranks : options.ranks) {
-    const std::vector<Factoring> of_number = factorings_of(ranks, options);
+    const std::vector<Factoring> of_number = factorings_of_number(ranks, options);
     all.insert(all.end(), of_number.begin(), of_number.end());
   }
+  return all;
+}
+
+Plan plan_of_factoring(Factoring& factoring, const FactoringBenchOptions& o) {
+  TrainOptions train = o.train;
+  for (const Axis axis : axes()) train.mesh_lengths[axis] = factoring.lengths[axis];
+  if (train.global_batch == 0) train.global_batch = factoring.ranks();
+  const int of_replica = train.global_batch / factoring.lengths[dp];
+  train.micro_batches = factoring.micro_batches = std::max(1, of_replica / o.micro_batch_size);
+  return plan_of(train, factoring.ranks());
+}
+
+std::vector<Factoring> bench_factorings(const FactoringBenchOptions& options,
+                                        std::optional<Error>* interruption) {
+  std::vector<Factoring> all = factorings_of(options);
   for (Factoring& factoring : all) try {
       if (interruption && *interruption)
         factoring.refused = "not simulated: the search was interrupted";

@@ -18,6 +18,7 @@
 #include "models/ops/roofline_backend.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/options.h"
+#include "parallel/plan/plan.h"
 
 namespace lockstep {
 
@@ -79,6 +80,12 @@ struct Factoring {
   std::int64_t bytes() const { return peak_bytes.at("total"); }
   std::string name() const;  // tp 2, cp 1, pp 4, dp 2
 };
+
+// All factorings of the numbers of ranks, without measurements. Throws Error (bad_input) if no number has
+// the given lengths.
+std::vector<Factoring> factorings_of(const FactoringBenchOptions& options);
+// Sets the factoring's micro-batches. Throws Error (bad_input) if there is no such plan.
+Plan plan_of_factoring(Factoring& factoring, const FactoringBenchOptions& options);
 
 // All factorings, the fastest first, and those that are refused at the end. If the user interrupts
 // the search, `interruption` says so, and the factorings that were not simulated are refused.

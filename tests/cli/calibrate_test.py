@@ -84,6 +84,39 @@ class Calibrate(unittest.TestCase):
         near, far = (self.seconds(*words, f"alpha={alpha}ms,beta=1GB/s") for alpha in (1, 2))
         self.assertGreater(far["step"], near["step"] + 1e-3)
 
+    def test_three_engines_are_compared(self):
+        """The closed form and virtual time of each factoring are what plan says of it; training has so many steps."""
+        path, alpha, beta = self.path / "engines.json", 20e-6, 1 / 5e9
+        cores = self.machine["environment"]["cores"]
+        compared = 0
+        for clock in (("--clock", "cpu", "--link", "alpha=20us,beta=5GB/s"), ()):
+            output = run("bench", "3d", "--ranks", 2, *SHAPES, "--profile", self.profile, *clock, "--steps", 3, "--json", path)
+            rows = {row["name"]: row for row in json.loads(path.read_text())["benchmarks"]}
+            for axis in ("tp", "cp", "pp", "dp"):
+                lengths = {other: 2 if other == axis else 1 for other in ("tp", "cp", "pp", "dp")}
+                micro_batches = 2 if axis == "dp" else 4
+                plan = self.path / "plan.json"
+                run("plan", "3d", "--ranks", 2, *SHAPES, f"--{axis}", 2, "--micro-batches", micro_batches, "--profile", self.profile, *clock,
+                    "--rank", 0, "--rank", 1, "--json", plan)
+                plan = json.loads(plan.read_text())
+                seconds = plan["seconds"]
+                name = "3d/" + "".join(f"{other}:{length}/" for other, length in lengths.items()) + f"clock:{seconds['clock']}/"
+                closed_form, virtual_time, step = (next(row for key, row in rows.items() if key.startswith(name + engine))
+                                                   for engine in ("closed_form", "virtual_time", "run"))
+                busy = seconds["compute"] + seconds["copies"]
+                expected = busy / (1 - plan["bubble"]["expected_fraction"] if axis == "pp" else 1)
+                if clock:
+                    expected += max(rank["sent_messages"]["total"] * alpha + rank["sent_bytes"]["total"] * beta for rank in plan["predictions"])
+                else:
+                    expected = max(expected + seconds["communication"], (busy + seconds["communication"]) * 2 / cores)
+                self.assertAlmostEqual(closed_form["real_time"] / 1e6 / expected, 1, delta=1e-6, msg=name)
+                self.assertAlmostEqual(virtual_time["real_time"] / 1e6 / seconds["step"], 1, delta=1e-6, msg=name)
+                self.assertEqual(len(step["samples_us"]), 3)
+                compared += 1
+            self.assertIn("virtual time: mean ", output)
+            self.assertRegex(output, "closed form: mean .* fastest: tp ")
+        self.assertEqual(compared, 8)
+
     def test_another_machine_is_refused(self):
         for key, value in (("host", "other-host"), ("processor", "other processor"), ("cores", 4096)):
             path = self.changed(lambda file, key=key, value=value: file["environment"].update({key: value}))
@@ -114,6 +147,10 @@ class Calibrate(unittest.TestCase):
                             ((*profile, "--clock", "sun"), "sun")):
             self.assertIn(part, run("plan", "ddp", *words, status=2))
         self.assertIn("parameter servers", run("plan", "ps", *profile, status=2))
+        for words, part in ((("--steps", "5"), "--steps without --profile"), ((*profile, "--tflops", "5"), "--tflops with --profile"),
+                            ((*profile, "--link", "hdr"), "clock wall"), ((*profile, "--ranks", "8", "--dp", "8"), "on 8 ranks"),
+                            ((*profile, "--ranks", "2", "--steps", "1"), "--steps 1")):
+            self.assertIn(part, run("bench", "3d", *words, status=2))
         for words, part in ((("--ranks", "1"), "--ranks 1"), (("--ranks", "2,900"), "--ranks 900"), (("--most-bytes", "5"), "--most-bytes 5"),
                             (("--model", "none-such"), "none-such"), (("--json", "/none/such/file.json"), "/none/such")):
             self.assertIn(part, run("calibrate", *words, status=2))

@@ -1,0 +1,34 @@
+// A plan's step by three engines, of which each knows more than the one before it:
+//
+//   closed form    the mean kernels and copies of a rank, over 1 - bubble of the schedule; then its
+//                  messages, each alpha + b beta, or its measured collectives; nothing overlaps. With the
+//                  clock wall at least the CPU time of all ranks, shared by the cores
+//   virtual time   the code of every rank, whose kernels and messages take the profile's times
+//                  (predicted_step.h)
+//   run            the median of training steps on this machine
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "bench/calibrate/predicted_step.h"
+
+namespace lockstep {
+
+struct EngineSeconds {
+  std::optional<double> closed_form;  // empty: what the rank sends has no closed form
+  double virtual_time = 0;
+  std::vector<double> steps;  // of the run, without the first ones, which allocate
+
+  double run() const;    // their median
+  double noise() const;  // half of the range that has the middle half of them, over the median
+};
+
+// `spent` is what virtual time says of the plan.
+std::optional<double> closed_form_seconds(const Plan& plan, const PredictedStep& spent, int cores,
+                                          Clock clock, const LinkModel& links);
+// Trains so many steps, and two more. Throws as predict_step() does.
+EngineSeconds engine_seconds(const Plan& plan, const MachineProfile& profile, Clock clock,
+                             const LinkModel& links, int steps);
+
+}  // namespace lockstep
