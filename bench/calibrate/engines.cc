@@ -11,8 +11,8 @@ namespace {
 
 constexpr int allocating_steps = 2;
 
-// The most that a rank's messages take, one after the other; empty if there is no closed form. Messages
-// between neighbours of one node are as fast as all others.
+// The most that a rank's messages take, one after the other, as if all took the link between the first
+// rank and the last; empty if there is no closed form.
 std::optional<double> message_seconds(const Plan& plan, const LinkModel& links) {
   const Link& link = links.link(0, plan.ranks - 1);
   double most = 0;

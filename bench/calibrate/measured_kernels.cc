@@ -78,13 +78,14 @@ std::vector<int> ranks_that_differ(const Plan& plan) {
 
 std::vector<Plan> plans_of(const KernelShapes& shapes) {
   std::vector<Plan> plans;
-  const auto add = [&](const char* technique, int ranks, int batch) {
+  const auto add = [&](const char* technique, int ranks, int batch, int micro_batches = 0) {
     TrainOptions options = default_options(technique);
     options.model = shapes.training.model;
     options.sequence_length = shapes.training.sequence_length;
     options.dtype = shapes.training.dtype;
     options.optimizer = shapes.training.optimizer;
     options.global_batch = batch;
+    if (micro_batches > 0) options.micro_batches = micro_batches;
     options.threads = 1;
     // A model or batch that a technique cannot divide has no such plan.
     try {
@@ -100,6 +101,9 @@ std::vector<Plan> plans_of(const KernelShapes& shapes) {
     for (const char* technique :
          {"ddp", "tp", "sp", "pipeline", "zero", "fsdp", "cp", "ring-attention", "ulysses", "3d"})
       add(technique, ranks, batch);
+  // Micro-batches of one sequence, whose small kernels take longer than their share of a large one.
+  for (const int ranks : shapes.ranks)
+    for (const char* technique : {"tp", "sp", "cp"}) add(technique, ranks, batch, batch);
   return plans;
 }
 
