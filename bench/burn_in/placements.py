@@ -131,6 +131,7 @@ def main():
         parser.error("use 3 hosts or more, one run or more, and the kinds healthy, stopped and competing")
     if not (GROUPS / "cpu.cfs_quota_us").exists() and not (GROUPS / "cgroup.procs").exists():
         sys.exit(f"placements.py: no control group {GROUPS}: mount it, as root: mount -t cgroup -o cpu none {GROUPS}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("placements.py: stopped"))  # removes the hosts and groups
     chance = random.Random(arguments.seed)
     right, runs = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
     hosts = Hosts(arguments.hosts)
