@@ -42,16 +42,20 @@ void print(const std::vector<Row>& rows) {
 template <typename Of>
 void print_summary(const std::vector<Row>& rows, const char* engine, Of predicted) {
   double sum = 0, worst = 0;
+  std::size_t number = 0;
+  const Row* fastest = nullptr;
   for (const Row& row : rows) {
-    if (!predicted(row)) return;
+    if (!predicted(row)) continue;
+    ++number;
     const double error = std::abs(off(*predicted(row), row));
     sum += error;
     worst = std::max(worst, error);
+    if (!fastest || *predicted(row) < *predicted(*fastest)) fastest = &row;
   }
-  const auto less = [&](const Row& a, const Row& b) { return *predicted(a) < *predicted(b); };
-  fmt::print("{}: mean {:.1f} %, worst {:.1f} % off; fastest: {}\n", engine,
-             100 * sum / static_cast<double>(rows.size()), 100 * worst,
-             std::ranges::min_element(rows, less)->factoring.name());
+  if (!fastest) return fmt::print("{}: of none\n", engine);
+  fmt::print("{}: mean {:.1f} %, worst {:.1f} % off, of {} of {}; fastest: {}\n", engine,
+             100 * sum / static_cast<double>(number), 100 * worst, number, rows.size(),
+             fastest->factoring.name());
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void check_mode(const FactoringCommand& c) {
   for (const char* flag : {"--tflops", "--memory-bandwidth", "--products-only", "--per-block",
                            "--exposed-limit", "--memory-limit", "--plot"})
     require(simulates || c.app->count(flag) == 0, fmt::format("{} with --profile", flag),
-            "a profile has the times of this machine: omit one of the two");
+            "it is of ideal ranks, and a profile of this machine: omit one of the two");
   require(simulates || c.engines.clock != "wall" || c.app->count("--link") == 0,
           "--link with the clock wall",
           "the profile has the times of real messages; use --clock cpu");

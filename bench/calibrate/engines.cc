@@ -35,7 +35,9 @@ double EngineSeconds::noise() const {
 std::optional<double> closed_form_seconds(const Plan& plan, const PredictedStep& spent, int cores,
                                           Clock clock, const LinkModel& links) {
   const double busy = spent.compute_seconds + spent.copy_seconds;
-  const double with_bubble = busy / (1 - predict(plan, 0).bubble_fraction.value_or(0));
+  const std::optional<double> bubble = predict(plan, 0).bubble_fraction;
+  if (plan.has_pipeline() && !bubble) return {};
+  const double with_bubble = busy / (1 - bubble.value_or(0));
   if (clock == Clock::wall)
     return std::max(with_bubble + spent.communication_seconds,
                     (busy + spent.communication_seconds) * plan.ranks / cores);

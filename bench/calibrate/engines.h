@@ -2,7 +2,7 @@
 //
 //   closed form    the mean kernels and copies of a rank, over 1 - bubble of the schedule; then its
 //                  messages, each alpha + b beta, or its measured collectives; nothing overlaps. With the
-//                  clock wall at least the CPU time of all ranks, shared by the cores
+//                  clock wall at least the time for which all of this keeps the cores busy
 //   virtual time   the code of every rank, whose kernels and messages take the profile's times
 //                  (predicted_step.h)
 //   run            the median of training steps on this machine
@@ -16,7 +16,8 @@
 namespace lockstep {
 
 struct EngineSeconds {
-  std::optional<double> closed_form;  // empty: what the rank sends has no closed form
+  // Empty: what the rank sends has no closed form, or the schedule.
+  std::optional<double> closed_form;
   double virtual_time = 0;
   std::vector<double> steps;  // of the run, without the first ones, which allocate
 

@@ -258,7 +258,7 @@ Arrangement arrangement_from(const ordered_json& plan, int gpus, const Transform
   a.zero_stage = keys.number("zero", 0, 0, 3);
   a.virtual_stages = keys.number("virtual_stages", 1, 1, most_virtual_stages);
   a.schedule = schedule_of(keys.name("schedule", schedule_names()), a.virtual_stages);
-  if (a.schedule == "zb-v" || a.schedule == "dualpipe-v") a.virtual_stages = 2;
+  if (const int own = find_schedule(a.schedule).virtual_stages; own > 1) a.virtual_stages = own;
   a.micro_batch_size = keys.integer("micro_batch_size", 1);
   a.sequence_length = keys.integer("sequence_length", std::max<std::int64_t>(1, model.context));
   a.global_batch =

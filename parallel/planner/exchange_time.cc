@@ -91,10 +91,15 @@ double all_to_all_seconds(double bytes, const Arrangement& a, const ClusterSheet
          std::max(to_node, (ranks - in_node) / ranks * bytes / nic(cluster, profile));
 }
 
+bool has_stages_in_nodes(const Arrangement& a, const ClusterSheet& cluster) {
+  const std::int64_t node = static_cast<std::int64_t>(cluster.gpus_per_node),
+                     pipeline = std::int64_t{a.tp} * a.cp * a.pp;
+  return a.gpus <= node || (a.stages_first && node % pipeline == 0);
+}
+
 GroupLinks stage_links(const Arrangement& a, const ClusterSheet& cluster,
                        const SoftwareProfile& profile) {
-  const double spanned = a.stages_first ? double{1} * a.tp * a.cp * a.pp : a.gpus;
-  return spanned <= cluster.gpus_per_node
+  return has_stages_in_nodes(a, cluster)
              ? GroupLinks{nvlink(cluster, profile), profile.nvlink_latency}
              : GroupLinks{nic(cluster, profile), profile.nic_latency};
 }

@@ -30,7 +30,9 @@ double context_hop_seconds(const Transformer& model, const Arrangement& arrangem
 // of them and itself: those to its node over NVLink, meanwhile the others over its NIC.
 double all_to_all_seconds(double bytes, const Arrangement& arrangement, const ClusterSheet& cluster,
                           const SoftwareProfile& profile);
-// Between stages: NVLink if all stages are in one node.
+// Whether all stages of a pipeline are in one node.
+bool has_stages_in_nodes(const Arrangement& arrangement, const ClusterSheet& cluster);
+// Between stages.
 GroupLinks stage_links(const Arrangement& arrangement, const ClusterSheet& cluster,
                        const SoftwareProfile& profile);
 // A message between stages.

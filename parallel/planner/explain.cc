@@ -38,13 +38,25 @@ struct Planner {
   }
 };
 
+// 1F1B is interleaved if a rank has several stages.
+bool is_1f1b(std::string_view schedule) { return schedule == "1f1b" || schedule == "interleaved"; }
+
+// The changes, with 1F1B where the plan's schedule cannot have so many virtual stages.
+ordered_json with_schedule(const Arrangement& plan, ordered_json changes) {
+  if (is_1f1b(plan.schedule) || changes.contains("schedule") || !changes.contains("virtual_stages"))
+    return changes;
+  const int own = find_schedule(plan.schedule).virtual_stages;
+  if (own > 0 ? changes["virtual_stages"] != own : changes["virtual_stages"] == 1)
+    changes["schedule"] = "1f1b";
+  return changes;
+}
+
 // Keys of the best plan with some of them changed. dp and the layers of each stage follow from the
-// others, and the schedule from the virtual stages, unless they are given.
+// others, and whether 1F1B is interleaved from the virtual stages, unless they are given.
 ordered_json changed(const Arrangement& best, const ordered_json& changes) {
   ordered_json keys = plan_keys(best);
   for (const char* key : {"dp", "layers_per_stage"}) keys.erase(key);
-  if (changes.contains("virtual_stages") && !changes.contains("schedule"))
-    keys["schedule"] = "1f1b";
+  if (changes.contains("virtual_stages") && is_1f1b(best.schedule)) keys["schedule"] = "1f1b";
   if (changes.contains("tp")) keys["sequence_parallel"] = keys["tp_overlap"] = changes["tp"] != 1;
   for (const auto& [key, value] : changes.items()) keys[key] = value;
   return keys;
@@ -80,7 +92,10 @@ std::string nearest_that_fits(const Planner& planner, const FoundPlan& plan) {
   if (a.micro_batch_size > 1)
     tried.push_back({fmt::format("micro-batch {}", a.micro_batch_size / 2),
                      {{"micro_batch_size", a.micro_batch_size / 2}}});
-  if (a.virtual_stages > 1) tried.push_back({"1 virtual stage", {{"virtual_stages", 1}}});
+  if (a.virtual_stages > 1) {
+    const ordered_json change = with_schedule(a, {{"virtual_stages", 1}});
+    tried.push_back({change.contains("schedule") ? "1f1b" : "1 virtual stage", change});
+  }
   if (a.pp == 1 && a.zero_stage < 3 && a.has_replicas(planner.model))
     tried.push_back({"zero 3", {{"zero", 3}}});
   tried.push_back({fmt::format("tp {}", 2 * a.tp), {{"tp", 2 * a.tp}}});
@@ -146,7 +161,7 @@ Neighbour why_not(const ordered_json& asked, const Transformer& model, const Clu
                   const SoftwareProfile& profile, const SearchResult& result) {
   const Planner planner{model, cluster, profile, result.limit};
   const FoundPlan& best = result.plans.front();
-  ordered_json changes = asked;
+  ordered_json changes = with_schedule(best.arrangement, asked);
   // The cost model knows zero 2 and 3 without a pipeline only.
   if (changes.contains("pp") && changes["pp"] != 1 && !changes.contains("zero") &&
       best.arrangement.zero_stage > 1)
@@ -167,6 +182,7 @@ Neighbour why_not(const ordered_json& asked, const Transformer& model, const Clu
        v >= 1 && !neighbour.plan.refused.empty() && !changes.contains("virtual_stages"); --v) {
     ordered_json fewer = changes;
     fewer["virtual_stages"] = v;
+    fewer = with_schedule(best.arrangement, fewer);
     const FoundPlan plan =
         planner.evaluate(changed(best.arrangement, fewer), best.arrangement.gpus);
     if (plan.refused.empty()) neighbour = {.change = text_of(fewer), .plan = plan};
@@ -198,14 +214,14 @@ std::vector<Neighbour> neighbours(const Transformer& model, const ClusterSheet& 
       {{"order", order_of({.stages_first = !best.stages_first})}});
   for (const std::string& schedule : result.schedules) {
     const int stages = find_schedule(schedule).virtual_stages;
-    // These two follow from the virtual stages.
-    const bool is_listed = schedule == "1f1b" || schedule == "interleaved";
-    add(best.pp > 1 && schedule != best.schedule && !is_listed,
+    // Of 1F1B, virtual stages are neighbours instead.
+    add(best.pp > 1 && schedule != best.schedule && !(is_1f1b(schedule) && is_1f1b(best.schedule)),
         {{"schedule", schedule},
          {"virtual_stages", stages > 0 ? stages : std::max(2, best.virtual_stages)}});
   }
-  add(best.pp > 1, {{"virtual_stages", 2 * best.virtual_stages}});
-  add(best.virtual_stages > 1, {{"virtual_stages", 1}});
+  const bool is_free = find_schedule(best.schedule).virtual_stages == 0 || is_1f1b(best.schedule);
+  add(best.pp > 1 && is_free, {{"virtual_stages", 2 * best.virtual_stages}});
+  add(best.virtual_stages > 1 && is_free, {{"virtual_stages", 1}});
   add(true, {{"micro_batch_size", 2 * best.micro_batch_size}});
   add(best.micro_batch_size > 1, {{"micro_batch_size", best.micro_batch_size / 2}});
   add(best.zero_stage < 3 && best.has_replicas(model), {{"zero", best.zero_stage + 1}});

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "collectives/base/error.h"
+#include "parallel/planner/exchange_time.h"
 
 namespace lockstep {
 namespace {
@@ -16,14 +17,13 @@ std::vector<int> divisors(std::int64_t n) {
   return result;
 }
 
-// Whether there is such a schedule, and its closed forms hold.
 bool takes(const ScheduleEntry& schedule, const PipelineShape& shape) {
   try {
     if (schedule.check) schedule.check(shape);
   } catch (const Error&) {
     return false;
   }
-  return schedule.makespan(shape, {}) && schedule.in_flight(shape, 0);
+  return true;
 }
 
 class PlanSpace {
@@ -101,15 +101,16 @@ class PlanSpace {
         a.ep = ep;
         a.etp = etp;
         if (a.tp * a.cp * a.dp % (ep * etp) != 0 || (etp > 1 && model_.experts.ffn % etp != 0)) {
-          reject_("etp does not divide the experts, or their GPUs");
+          reject_("etp does not divide an expert's columns, or ep x etp a stage's GPUs");
           continue;
         }
         a.stages_first = false;
         walk_batches(a);
         // It is of use where it puts the stages into a node, which would lie in several.
-        a.stages_first = !has_experts && a.pp > 1 && a.dp > 1 && a.gpus > cluster_.gpus_per_node &&
-                         a.tp * a.cp * a.pp <= cluster_.gpus_per_node;
-        if (a.stages_first) walk_batches(a);
+        const bool were_in_node = has_stages_in_nodes(a, cluster_);
+        a.stages_first = true;
+        if (!has_experts && a.pp > 1 && !were_in_node && has_stages_in_nodes(a, cluster_))
+          walk_batches(a);
       }
   }
 
@@ -120,6 +121,10 @@ class PlanSpace {
     for (std::int64_t micro = 1; micro <= std::min(own, most_sequences); ++micro) {
       if (own % micro != 0) continue;
       a.micro_batch_size = micro;
+      if (a.passes() > most_passes) {
+        reject_(too_many_passes);
+        continue;
+      }
       if (a.pp == 1) {
         walk_states(a);
         continue;
@@ -136,9 +141,12 @@ class PlanSpace {
     for (int v = fewest; v <= most && a.pp * v <= model_.layers; ++v) {
       a.virtual_stages = v;
       if (a.passes() > most_passes)
-        reject_("too many micro-batches to replay");
+        reject_(too_many_passes);
       else if (!takes(schedule, a.shape()))
-        reject_(fmt::format("{} does not take these micro-batches", schedule.name));
+        reject_(fmt::format("{} does not take these ranks and micro-batches", schedule.name));
+      else if (!schedule.in_flight(a.shape(), 0))
+        reject_(fmt::format("{} has no closed form of its memory with so few micro-batches",
+                            schedule.name));
       else
         walk_states(a);
     }
@@ -157,6 +165,8 @@ class PlanSpace {
       }
     }
   }
+
+  static constexpr const char* too_many_passes = "too many micro-batches to replay";
 
   const Transformer& model_;
   const ClusterSheet& cluster_;

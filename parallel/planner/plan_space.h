@@ -13,7 +13,8 @@ namespace lockstep {
 std::vector<int> expert_lengths(const Transformer& model, int ranks);
 
 // Micro-batches have up to 64 sequences, cp and etp are powers of two, and a rank has up to 16 stages, in
-// the schedules that the options name. Stages come first only where that puts all of them into a node.
+// the schedules that the options name, as far as these have a closed form of their memory. Stages come first only where that
+// puts all of them into a node.
 //
 // Calls take(plan) for each plan whose lengths fit the model and the GPUs, without layers_per_stage,
 // and reject(reason) for each other one. Choices that another always beats are left out: sequence

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "parallel/planner/exchange_time.h"
+#include "parallel/planner/pipeline_time.h"
 #include "parallel/planner/step_memory.h"
 
 namespace lockstep {
@@ -20,22 +21,29 @@ LayerKinds usual_layers(const Transformer& model, std::int64_t layers) {
   return {static_cast<int>(layers - with_experts), static_cast<int>(with_experts)};
 }
 
-// How much longer the schedule takes than 1F1B with as many virtual stages. Some closed forms hold only
-// if forward, input's and weights' gradients take the same time each.
+// How much longer the schedule takes than 1F1B with as many virtual stages, by its closed form; if that
+// does not hold for such times, by a replay of as many micro-batches as show its bubble.
 double beyond_1f1b(const ScheduleEntry& schedule, const Arrangement& a, const PassCosts& of_rank) {
   if (schedule.name == "1f1b" || schedule.name == "interleaved") return 0;
-  const double p = a.pp, v = a.virtual_stages, m = a.micro_batches();
+  const double p = a.pp, v = a.virtual_stages, m = a.micro_batches(),
+               each = of_rank.forward.total() + of_rank.backward().total();
   constexpr double ticks = 1e9;
   const auto rational = [&](const PassCost& cost) {
     return Rational(std::llround(ticks * cost.total()));
   };
-  const PassTimes times{.forward = rational(of_rank.forward),
-                        .input_gradient = rational(of_rank.input_gradient),
-                        .weight_gradient = rational(of_rank.weight_gradient)};
-  const Rational third = times.total() / 3;
-  auto makespan = schedule.makespan(a.shape(), times);
-  if (!makespan) makespan = schedule.makespan(a.shape(), {third, third, third});
-  return (value_of(makespan.value()) - (m + (p - 1) / v) * value_of(times.total())) / ticks;
+  const auto makespan =
+      schedule.makespan(a.shape(), {.forward = rational(of_rank.forward),
+                                    .input_gradient = rational(of_rank.input_gradient),
+                                    .weight_gradient = rational(of_rank.weight_gradient)});
+  if (makespan) return value_of(*makespan) / ticks - (m + (p - 1) / v) * each;
+  const int shown = std::min(a.micro_batches(), 4 * a.pp);
+  const std::vector<StagePasses> stages(
+      static_cast<std::size_t>(a.stages()),
+      {of_rank.forward.total() / v, of_rank.input_gradient.total() / v,
+       of_rank.weight_gradient.total() / v});
+  return pipeline_times(make_schedule(schedule, {a.pp, shown, a.virtual_stages}), stages, 0, false)
+             .makespan -
+         (shown + (p - 1) / v) * each;
 }
 
 }  // namespace
@@ -55,11 +63,16 @@ QuickStep quick_step(const StepInputs& step) {
   const auto of_rank = [&](bool has_fewer) {
     return usual_layers(model, most * a.virtual_stages - (has_fewer ? most - fewest : 0));
   };
-  // The first layers may have no experts.
-  LayerKinds first = usual_layers(model, most * (a.virtual_stages - 1));
+  const bool last_stage_has_fewer = rest != a.stages() - 1;
+  const LayerKinds middle = of_rank(false);
+  // On a V the first rank has both ends, and the last one two stages in the middle. The first layers may
+  // have no experts.
+  LayerKinds first = usual_layers(model, !is_v                  ? most * (a.virtual_stages - 1)
+                                         : last_stage_has_fewer ? fewest
+                                                                : most);
   const auto with_experts = static_cast<int>(model.expert_layers(0, fewest));
   first += {static_cast<int>(fewest) - with_experts, with_experts};
-  const LayerKinds last = of_rank(rest != a.stages() - 1), middle = of_rank(false);
+  const LayerKinds last = is_v ? middle : of_rank(last_stage_has_fewer);
   const auto seconds = [&](const LayerKinds& layers) { return total(step.costs.of(layers)); };
   const double embedding = total(step.costs.embedding), head = total(step.costs.head);
   QuickStep result;
@@ -82,7 +95,8 @@ QuickStep quick_step(const StepInputs& step) {
     result.seconds += beyond_1f1b(schedule, a, all * (1 / p));
   }
 
-  const RankParameters most_parameters = rank_parameters(model, a, middle, true, !is_pipeline);
+  const RankParameters most_parameters =
+      rank_parameters(model, a, middle, true, a.has_ends_together());
   if (a.zero_stage >= 3)
     result.seconds += m * exposed_sharded_exchange(step, most_parameters, result.seconds / m);
   else

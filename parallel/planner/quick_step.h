@@ -17,7 +17,7 @@ struct QuickStep {
   double largest_memory = 0;  // bytes of the first rank, the second or the last
 };
 
-// `layers_per_stage` is not looked at. The schedule's closed forms must hold for passes of equal times.
+// `layers_per_stage` is not looked at. The schedule must have a closed form of what is in flight.
 QuickStep quick_step(const StepInputs& step);
 
 }  // namespace lockstep

@@ -646,14 +646,14 @@ TEST(PlannerSteps, KeepTheirInvariants) {
   }
 }
 
-// The closed form is exact where stages are equal and messages take no time, but for the schedules on a V,
-// whose closed forms want equal times of forward, input's and weights' gradients.
+// The closed form is exact where stages are equal and messages take no time; where weights' gradients fill
+// the bubble, it must be far nearer to the replay than that of 1F1B.
 TEST(PlannerSearches, RankPlansAsReplaysDo) {
   std::mt19937 random(9);
   std::map<std::string, int> compared;
   for (PlanCase c : random_plans(random, 300)) {
     const ScheduleEntry& schedule = find_schedule(c.arrangement.schedule);
-    if (!schedule.makespan(c.arrangement.shape(), {})) continue;
+    if (!schedule.in_flight(c.arrangement.shape(), 0)) continue;
     ++compared[c.arrangement.schedule];
     c.model.vocabulary = 1;  // the ends of the model take next to no time, messages none
     c.cluster.nic_bytes_per_second *= 1e9;
@@ -662,13 +662,15 @@ TEST(PlannerSearches, RankPlansAsReplaysDo) {
     const StepPrediction replayed = predict_step(c);
     LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
     const QuickStep quick = quick_step({c.model, c.arrangement, c.cluster, c.profile, costs});
-    const bool is_v = schedule.splits_backward && schedule.virtual_stages == 2;
-    EXPECT_NEAR(quick.seconds, replayed.seconds,
-                (is_v                       ? 0.1
-                 : schedule.splits_backward ? 0.05
-                                            : 0.02) *
-                    replayed.seconds)
-        << text_of(c.arrangement);
+    const double error = std::abs(quick.seconds - replayed.seconds);
+    EXPECT_LE(error, 0.02 * replayed.seconds) << text_of(c.arrangement);
+    if (schedule.splits_backward && c.arrangement.pp > 1) {
+      Arrangement fused = c.arrangement;
+      fused.schedule = fused.virtual_stages > 1 ? "interleaved" : "1f1b";
+      const double of_1f1b =
+          quick_step({c.model, fused, c.cluster, c.profile, costs}).seconds - replayed.seconds;
+      EXPECT_LE(error, 0.5 * std::abs(of_1f1b)) << text_of(c.arrangement);
+    }
     // Where the first layers have no experts, a rank's stages hold unequally much.
     const bool is_uneven = c.model.experts.first_layer > 0 && c.arrangement.virtual_stages > 1;
     EXPECT_NEAR(quick.largest_memory, replayed.largest_memory(),
@@ -677,6 +679,35 @@ TEST(PlannerSearches, RankPlansAsReplaysDo) {
   }
   for (const char* name : {"1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
     EXPECT_GT(compared[name], 3) << name;
+}
+
+// Of six layers on a V of two ranks, the first has the two ends and two layers, the second four.
+TEST(PlannerSearches, KnowTheEndsOfAV) {
+  for (const char* schedule : {"zb-v", "dualpipe-v"}) {
+    const PlanCase c =
+        read(a_case(llama(32, 8, 4096, 14336, 6), 8,
+                    {{"tp", 4}, {"pp", 2}, {"schedule", schedule}, {"global_batch", 32}},
+                    "h100-dgx", "megatron-core-2025"));
+    const StepPrediction replayed = predict_step(c);
+    const QuickStep quick = quick_step({c.model, c.arrangement, c.cluster, c.profile,
+                                        layer_costs(c.model, c.arrangement, c.cluster, c.profile)});
+    EXPECT_NEAR(quick.seconds, replayed.seconds, 0.05 * replayed.seconds) << schedule;
+    EXPECT_NEAR(quick.largest_memory, replayed.largest_memory(), 1e-9 * quick.largest_memory)
+        << schedule;
+  }
+}
+
+TEST(PlannerExchanges, StaysInANodeOnlyIfNoPipelineCrossesOne) {
+  const ClusterSheet cluster{.gpus_per_node = 8};
+  const auto in_nodes = [&](int gpus, int tp, int pp, bool stages_first) {
+    return has_stages_in_nodes({.gpus = gpus, .tp = tp, .pp = pp, .stages_first = stages_first},
+                               cluster);
+  };
+  EXPECT_TRUE(in_nodes(8, 2, 4, false));
+  EXPECT_FALSE(in_nodes(16, 2, 4, false));
+  EXPECT_TRUE(in_nodes(16, 2, 4, true));
+  EXPECT_FALSE(in_nodes(24, 2, 3, true));  // GPUs 6 to 11 are one pipeline
+  EXPECT_FALSE(in_nodes(32, 4, 4, true));
 }
 
 TEST(PlannerCalibration, FindsTheConstantThatMadeTheSteps) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "collectives/base/error.h"
 #include "collectives/base/limits.h"
 #include "parallel/pipeline/schedules/lab.h"
@@ -53,7 +55,8 @@ std::vector<std::string> expanded_schedules(const std::vector<std::string>& give
   for (const std::string& name : given) {
     if (name != "all") find_schedule(name);
     for (const ScheduleEntry& entry : schedules())
-      if (name == "all" || name == entry.name) names.emplace_back(entry.name);
+      if ((name == "all" || name == entry.name) && std::ranges::count(names, entry.name) == 0)
+        names.emplace_back(entry.name);
   }
   return names;
 }
