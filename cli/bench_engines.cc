@@ -10,6 +10,7 @@
 #include "bench/results/environment.h"
 #include "bench/results/timed_rows.h"
 #include "cli/command.h"
+#include "cli/plan_seconds.h"
 #include "cli/share.h"
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
@@ -67,11 +68,7 @@ void EngineFlags::add(CLI::App& app) {
          "instead of ideal ranks, compare a step on this machine by closed form, in virtual "
          "time and in training, with the file that lockstep calibrate has written")
       ->group(group);
-  app.add_option("--clock", clock,
-                 "with --profile: wall, real time; or cpu, as if each rank had its own processor "
-                 "and messages cost what --link says")
-      ->capture_default_str()
-      ->group(group);
+  add_clock_of_profile(app, clock)->group(group);
   app.add_option("--steps", steps, "with --profile: training steps that are timed")
       ->capture_default_str()
       ->group(group);
@@ -106,7 +103,7 @@ std::string EngineFlags::compare(const FactoringBenchOptions& given) const {
                 [](const Row& row) { return std::optional(row.seconds.virtual_time); });
 
   std::vector<TimedRow> timed;
-  std::vector<std::vector<double>> predicted;  // of which the rows have addresses
+  std::vector<std::vector<double>> predicted;  // the rows point to these
   predicted.reserve(2 * rows.size());
   const auto add = [&](const Row& row, const char* engine, const std::vector<double>& seconds) {
     const AlongAxes& of = row.factoring.lengths;

@@ -10,6 +10,14 @@
 
 namespace lockstep {
 
+CLI::Option* add_clock_of_profile(CLI::App& app, std::string& clock) {
+  return app
+      .add_option("--clock", clock,
+                  "with --profile: wall, real time; or cpu, as if each rank had its own processor "
+                  "and messages cost what --link says")
+      ->capture_default_str();
+}
+
 void SecondsFlags::add(CLI::App& app) {
   app_ = &app;
   const std::string group(ranks_group);
@@ -17,11 +25,7 @@ void SecondsFlags::add(CLI::App& app) {
                  "predict the seconds of a step on this machine, from the file that lockstep "
                  "calibrate has written")
       ->group(group);
-  app.add_option("--clock", clock,
-                 "with --profile: wall, real time; or cpu, as if each rank had its own processor "
-                 "and messages cost what --link says")
-      ->capture_default_str()
-      ->group(group);
+  add_clock_of_profile(app, clock)->group(group);
   app.add_option("--link", link, "with --clock cpu: cost of messages, as in lockstep train")
       ->group(group);
 }

@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+// The flag --clock of commands that take a machine's profile.
+CLI::Option* add_clock_of_profile(CLI::App& app, std::string& clock);
+
 struct SecondsFlags {
   std::string profile, clock = "wall", link;
 

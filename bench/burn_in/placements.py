@@ -22,7 +22,7 @@ import time
 NETWORK = pathlib.Path(__file__).resolve().parent.parent / "network.sh"
 GROUPS = pathlib.Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 5_000
-# A disturbed process gets a third of its time: it runs in up to two of six periods, as 5 ms may begin within one.
+# A disturbed process gets a third of its time: of six periods it runs in up to two, since 5 ms may span two.
 STOPPED_S, RUNNING_S, COMPETITORS = 0.025, 0.005, 2
 # Says which process it is, waits until that is in the group of its host, and becomes the program.
 JOINED = ("sh", "-c", 'cd "$HOSTS_FOLDER"; echo $$ > new-$OMPI_COMM_WORLD_RANK; mv new-$OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_RANK; '

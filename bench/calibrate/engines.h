@@ -1,4 +1,4 @@
-// A plan's step by three engines, of which each knows more than the one before it:
+// A plan's step by three engines, and each knows more than the one before it:
 //
 //   closed form    the mean kernels and copies of a rank, over 1 - bubble of the schedule; then its
 //                  messages, each alpha + b beta, or its measured collectives; nothing overlaps. With the
@@ -22,7 +22,7 @@ struct EngineSeconds {
   std::vector<double> steps;  // of the run, without the first ones, which allocate
 
   double run() const;    // their median
-  double noise() const;  // half of the range that has the middle half of them, over the median
+  double noise() const;  // half of their interquartile range, over the median
 };
 
 // `spent` is what virtual time says of the plan.
