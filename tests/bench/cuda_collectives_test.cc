@@ -2,8 +2,10 @@
 // GPU until all work is enqueued, so each result depends on the events between ranks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <limits>
 #include <string_view>
 
 #include "bench/collectives/verify.h"
@@ -171,7 +173,8 @@ TEST_F(CudaCollectives, TheEndOfAStreamIsItsLastMark) {
 }
 
 // The GPU's seconds; the host does not wait for them when it has enqueued the work. With another
-// seed than 0 the emulated GPU may do the work while the host enqueues it.
+// seed than 0 the emulated GPU may do the work while the host enqueues it. The shortest of some
+// runs counts: a host may be kept from its processor while it enqueues.
 TEST_F(CudaCollectives, AStopwatchTellsTheGpusTime) {
   const bool emulated = std::getenv("LOCKSTEP_CUDA_MODULE") != nullptr;
   const char* const seed = std::getenv("LOCKSTEP_EMULATOR_SEED");
@@ -179,19 +182,24 @@ TEST_F(CudaCollectives, AStopwatchTellsTheGpusTime) {
   const std::size_t count = std::size_t{1} << (emulated ? 18 : 28);
   on_ranks(2, [&](RankContext& context, Device& gpu) {
     const There<float> data(gpu, std::vector<float>(count, 1));
-    Stopwatch watch(context.world);
-    EXPECT_EQ(watch.seconds(), 0);
-    gpu.synchronize();
-    const double begin = steady_seconds();
-    double enqueued = 0;
-    watch.time([&] {
-      for (int i = 0; i < 4; ++i) gpu.reduce(data.slice(), data.slice(), ReduceOp::max);
-      enqueued = steady_seconds();
-    });
-    const double seconds = watch.seconds();
-    EXPECT_GT(seconds, works_later ? enqueued - begin : 0);
-    EXPECT_LE(seconds, steady_seconds() - begin + 1e-3);
-    EXPECT_EQ(watch.seconds(), seconds);
+    EXPECT_EQ(Stopwatch(context.world).seconds(), 0);
+    double shortest_work = std::numeric_limits<double>::infinity(),
+           shortest_enqueue = shortest_work;
+    for (int run = 0; run < 10; ++run) {
+      Stopwatch watch(context.world);
+      gpu.synchronize();
+      const double begin = steady_seconds();
+      watch.time([&] {
+        for (int i = 0; i < 4; ++i) gpu.reduce(data.slice(), data.slice(), ReduceOp::max);
+        shortest_enqueue = std::min(shortest_enqueue, steady_seconds() - begin);
+      });
+      const double seconds = watch.seconds();
+      EXPECT_GT(seconds, 0);
+      EXPECT_LE(seconds, steady_seconds() - begin + 1e-3);
+      EXPECT_EQ(watch.seconds(), seconds);
+      shortest_work = std::min(shortest_work, seconds);
+    }
+    EXPECT_GT(shortest_work, works_later ? 2 * shortest_enqueue : 0);
   });
 }
 
