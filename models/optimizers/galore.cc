@@ -12,35 +12,14 @@ constexpr std::string_view input_projector = "input_projector",
                            projected_first = "projected_first_moment",
                            projected_second = "projected_second_moment";
 
-// A matrix [in, out] and what is projected of it.
-struct Projected {
-  Count rows, columns, rank;
-  bool inputs, outputs;
-
-  Projected(const OptimizerSettings& settings, const HiddenMatrices& hidden)
-      : rows(hidden.rows), columns(hidden.all_columns()), rank(settings.galore.rank) {
-    const std::string& how = settings.galore.projection;
-    const bool is_wide = columns >= rows;
-    inputs = how == "right" || how == "full" || (how == "std" && is_wide) ||
-             (how == "reverse_std" && !is_wide);
-    outputs = !inputs || how == "full";
-  }
-
-  Count small_rows() const { return inputs ? rank : rows; }
-  Count small_columns() const { return outputs ? rank : columns; }
-  // Elements of R, and of a matrix that has one of its two sides projected so far.
-  Count small() const { return small_rows() * small_columns(); }
-  Count half() const { return inputs && outputs ? rows * rank : 0; }
-
-  std::vector<MatrixState> states() const {
-    std::vector<MatrixState> states;
-    if (inputs) states.push_back({input_projector, rows, rank});
-    if (outputs) states.push_back({output_projector, rank, columns});
-    states.push_back({projected_first, small_rows(), small_columns()});
-    states.push_back({projected_second, small_rows(), small_columns()});
-    return states;
-  }
-};
+std::vector<MatrixState> states_of(const ProjectedMatrix& matrix) {
+  std::vector<MatrixState> states;
+  if (matrix.inputs) states.push_back({input_projector, matrix.rows, matrix.rank});
+  if (matrix.outputs) states.push_back({output_projector, matrix.rank, matrix.columns});
+  states.push_back({projected_first, matrix.small_rows(), matrix.small_columns()});
+  states.push_back({projected_second, matrix.small_rows(), matrix.small_columns()});
+  return states;
+}
 
 // Elements of the workspace: those of the matrices' type, and scratch in f64.
 struct Room {
@@ -48,7 +27,7 @@ struct Room {
 
   Room(const OptimizerSettings& settings, std::span<const HiddenMatrices> all) {
     for (const HiddenMatrices& hidden : all) {
-      const Projected matrix(settings, hidden);
+      const ProjectedMatrix matrix(settings.galore, hidden);
       small = std::max(small, matrix.small());
       half = std::max(half, matrix.half());
       scratch = std::max(scratch, singular_scratch(matrix.rows, matrix.columns));
@@ -70,7 +49,8 @@ class Subspaces final : public MatrixRule {
     half_ = Tensor({room.half}, dtype, ledger, MemoryUse::workspace);
     scratch_ = Tensor({room.scratch}, DType::f64, ledger, MemoryUse::workspace);
     for (const std::size_t matrix : matrices)
-      for (const MatrixState& state : Projected(settings, list[matrix].hidden).states()) {
+      for (const MatrixState& state :
+           states_of(ProjectedMatrix(settings.galore, list[matrix].hidden))) {
         Tensor& memory = memory_.emplace_back(
             Tensor({state.rows * state.columns}, dtype, ledger, MemoryUse::optimizer));
         memory.slice().device->zero(memory.slice());
@@ -81,7 +61,7 @@ class Subspaces final : public MatrixRule {
   std::vector<Held> states() const override { return held_; }
 
   void change(std::size_t matrix, Slice whole, std::int64_t step) override {
-    const Projected shape(settings_, list_[matrix].hidden);
+    const ProjectedMatrix shape(settings_.galore, list_[matrix].hidden);
     const Matrix all(whole, shape.rows, shape.columns);
     const Matrix p = state(matrix, input_projector), q = state(matrix, output_projector);
     if ((step - 1) % settings_.galore_period == 0)
@@ -137,13 +117,24 @@ class Subspaces final : public MatrixRule {
 
 }  // namespace
 
+ProjectedMatrix::ProjectedMatrix(const ProjectionSettings& settings, const HiddenMatrices& hidden)
+    : rows(hidden.rows), columns(hidden.all_columns()), rank(settings.rank) {
+  const std::string& how = settings.projection;
+  const bool is_wide = columns >= rows;
+  inputs = how == "right" || how == "full" || (how == "std" && is_wide) ||
+           (how == "reverse_std" && !is_wide);
+  outputs = !inputs || how == "full";
+}
+
 const MatrixRuleEntry Galore::rule = {
     .state_names =
         [] {
           return std::vector{input_projector, output_projector, projected_first, projected_second};
         },
-    .states = [](const OptimizerSettings& settings,
-                 const HiddenMatrices& hidden) { return Projected(settings, hidden).states(); },
+    .states =
+        [](const OptimizerSettings& settings, const HiddenMatrices& hidden) {
+          return states_of({settings.galore, hidden});
+        },
     .kept_bytes = [](const OptimizerSettings& settings, std::span<const HiddenMatrices> all,
                      DType dtype) { return Room(settings, all).bytes(dtype); },
     .make = [](const OptimizerSettings& settings, std::span<const Parameter> list,
@@ -151,6 +142,16 @@ const MatrixRuleEntry Galore::rule = {
                Ledger& ledger) -> std::unique_ptr<MatrixRule> {
       return std::make_unique<Subspaces>(settings, list, matrices, dtype, backend, ledger);
     }};
+
+Projectors Galore::projectors(std::span<const MatrixRule::Held> states, std::size_t matrix) {
+  Projectors found;
+  for (const MatrixRule::Held& held : states) {
+    if (held.matrix != matrix) continue;
+    if (held.state.name == input_projector) found.inputs = held.memory;
+    if (held.state.name == output_projector) found.outputs = held.memory;
+  }
+  return found;
+}
 
 std::vector<std::string> Galore::projections() {
   return {"std", "reverse_std", "left", "right", "full"};

@@ -29,6 +29,25 @@
 
 namespace lockstep {
 
+// A matrix [in, out], and what is projected of it.
+struct ProjectedMatrix {
+  Count rows, columns, rank;
+  bool inputs, outputs;
+
+  ProjectedMatrix(const ProjectionSettings& settings, const HiddenMatrices& hidden);
+  // The shape of R.
+  Count small_rows() const { return inputs ? rank : rows; }
+  Count small_columns() const { return outputs ? rank : columns; }
+  Count small() const { return small_rows() * small_columns(); }
+  // Elements of a matrix that has one of two sides projected so far.
+  Count half() const { return inputs && outputs ? rows * rank : 0; }
+};
+
+// P [in, r] and Q [r, out] of a matrix, in memory; empty if that side is not projected.
+struct Projectors {
+  Slice inputs = {}, outputs = {};
+};
+
 class Galore final : public HiddenSteps {
  public:
   using HiddenSteps::HiddenSteps;
@@ -43,6 +62,8 @@ class Galore final : public HiddenSteps {
   // The largest rank that all these matrices have; 0 if there are none.
   static Count largest_rank(std::span<const Parameter> list);
   static const MatrixRuleEntry rule;
+  // Among the states of a matrix. They are zeros before its first step.
+  static Projectors projectors(std::span<const MatrixRule::Held> states, std::size_t matrix);
 
  private:
   // The gradient.

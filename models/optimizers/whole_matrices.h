@@ -58,6 +58,8 @@ class WholeMatrices {
   // States of the matrices that this rank owns, and steps taken so far.
   std::vector<MatrixRule::Held> states() const;
   const Parameter& parameter(std::size_t matrix) const { return list_[matrix]; }
+  // Of the parameters that it was made with.
+  std::span<const Parameter> list() const { return list_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
   // The rounds of a rank that has all matrices whole.

@@ -19,9 +19,37 @@ Count most_elements(const std::vector<Bucket>& buckets) {
 
 }  // namespace
 
+WholeSteps::WholeSteps(const Plan& plan)
+    : warm_up_(plan.options.exchange_warm_up),
+      period_(plan.options.exchange == "galore" ? plan.options.galore_period : 0) {}
+
+bool WholeSteps::has(std::int64_t step) const {
+  return step < warm_up_ || (period_ > 0 && step % period_ == 0);
+}
+
+bool WholeSteps::any_in(const ReplicaFacts::Steps& run) const {
+  for (std::int64_t step = run.before; step < run.taken; ++step)
+    if (has(step)) return true;
+  return false;
+}
+
+bool WholeSteps::any_other_in(const ReplicaFacts::Steps& run) const {
+  for (std::int64_t step = run.before; step < run.taken; ++step)
+    if (!has(step)) return true;
+  return false;
+}
+
+ReplicaFacts::Steps WholeSteps::usual_run() const {
+  const std::int64_t first = period_ > 0 ? 0 : warm_up_;
+  if (period_ == 1) return {first, first + 1};
+  std::int64_t last = std::max(first, warm_up_);
+  if (has(last)) ++last;
+  return {first, last + 1};
+}
+
 BucketSums::BucketSums(const Plan& plan, const Parameters& parameters,
                        const std::vector<Bucket>& buckets, Communicator& comm, Slice flat)
-    : warm_up_(plan.options.exchange_warm_up) {
+    : whole_(plan) {
   const Count most = most_elements(buckets);
   for (const Bucket& bucket : buckets)
     algorithms_.push_back(&usable_algorithm(all_reduce_algorithms(), Operation::all_reduce,
@@ -31,12 +59,12 @@ BucketSums::BucketSums(const Plan& plan, const Parameters& parameters,
   if (!plan.compresses_gradients()) return;
   const DType type = statistics_type(flat.dtype);
   if (type != flat.dtype) widened_ = comm.scratch({.dtype = type, .device = flat.device}, most);
-  compressed_ = make_compressed_sum(exchange_from_text(plan.options.exchange), type,
-                                    exchanged_buckets(parameters, buckets), comm, *flat.device);
+  compressed_ = make_compressed_sum(exchange_of(plan), type, exchanged_buckets(parameters, buckets),
+                                    comm, *flat.device);
 }
 
 void BucketSums::run(Communicator& comm, std::size_t number, Slice numbers, std::int64_t steps) {
-  if (!compressed_ || steps < warm_up_)
+  if (!compressed_ || whole_.has(steps))
     return exchange_->run(numbers, [&](Slice encoded) {
       all_reduce(comm, encoded, ReduceOp::sum, algorithms_[number]->name);
     });
@@ -45,6 +73,15 @@ void BucketSums::run(Communicator& comm, std::size_t number, Slice numbers, std:
   numbers.device->convert(wide, numbers);
   compressed_->run(comm, number, wide);
   numbers.device->convert(numbers, wide);
+}
+
+void BucketSums::take_projectors(const WholeMatrices& matrices) {
+  if (compressed_)
+    compressed_->take_projectors([&matrices](const std::string& name) {
+      const auto place = std::ranges::find(matrices.list(), name, &Parameter::name);
+      return Galore::projectors(matrices.states(),
+                                static_cast<std::size_t>(place - matrices.list().begin()));
+    });
 }
 
 std::vector<std::string> BucketSums::algorithms() const {
@@ -112,12 +149,14 @@ Count most_scratch_bytes(const Plan& plan, const ReplicaGroup& replicas,
 
 BucketUse use_in_every_step(const Plan& plan, const std::vector<Bucket>& buckets,
                             const ReplicaFacts& facts) {
-  const int warm_up = plan.options.exchange_warm_up;
-  const auto [before, taken] = facts.steps.value_or(ReplicaFacts::Steps{warm_up, warm_up + 1});
+  const WholeSteps whole(plan);
+  const ReplicaFacts::Steps run = facts.steps.value_or(whole.usual_run());
+  const bool is_whole = whole.has(run.taken - 1);
   return {.buckets = buckets,
           .sent = buckets,
-          .in_warm_up = taken <= warm_up,
-          .began_in_warm_up = before < warm_up,
+          .is_whole = is_whole,
+          .has_whole = is_whole || whole.any_in(run),
+          .has_compressed = !is_whole || whole.any_other_in(run),
           .overlaps = plan.options.overlap};
 }
 
@@ -127,13 +166,11 @@ void add_bucket_sums(Terms& terms, const Plan& plan, const ReplicaGroup& replica
   Count scratch = 0;
   if (plan.compresses_gradients()) {
     BucketUse compressed = use;
-    if (use.in_warm_up) compressed.sent.clear();
+    if (use.is_whole) compressed.sent.clear();
     scratch = add_compressed(terms, plan, replicas, parameters, compressed);
-    if (use.in_warm_up) {
-      send_buckets(terms, plan, replicas, use, facts);
-      scratch = 0;
-    }
-    if (use.began_in_warm_up)
+    if (!use.has_compressed) scratch = 0;
+    if (use.is_whole) send_buckets(terms, plan, replicas, use, facts);
+    if (use.has_whole)
       scratch =
           std::max(scratch, most_scratch_bytes(plan, replicas, use.buckets, facts.algorithms));
   } else {

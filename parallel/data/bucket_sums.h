@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "models/optimizers/whole_matrices.h"
 #include "parallel/data/bucket.h"
 #include "parallel/exchange/compressed_sum.h"
 #include "parallel/plan/environment.h"
@@ -16,11 +17,29 @@
 
 namespace lockstep {
 
+// The steps whose gradients are summed as they are although the plan compresses them: those of the warm-up,
+// and those in which GaLore chooses subspaces. Numbered from 0.
+class WholeSteps {
+ public:
+  explicit WholeSteps(const Plan& plan);
+  bool has(std::int64_t step) const;
+  // Whether `run`, or a part of it, has one of them, and another one.
+  bool any_in(const ReplicaFacts::Steps& run) const;
+  bool any_other_in(const ReplicaFacts::Steps& run) const;
+  // A run up to its first other step, or of one step if there is none. It begins after the warm-up.
+  ReplicaFacts::Steps usual_run() const;
+
+ private:
+  std::int64_t warm_up_, period_;  // no period: 0
+};
+
 class BucketSums {
  public:
   // Of buckets of `flat`, or of numbers like these. `comm` runs the sums and records their memory.
   BucketSums(const Plan& plan, const Parameters& parameters, const std::vector<Bucket>& buckets,
              Communicator& comm, Slice flat);
+  // To call before the first run. The matrices, which must outlive it, are those of the parameters.
+  void take_projectors(const WholeMatrices& matrices);
   // `numbers` of bucket `number` become their sum over the ranks. After so many optimizer steps.
   void run(Communicator& comm, std::size_t number, Slice numbers, std::int64_t steps);
   // The algorithms of the buckets, if they are all-reduced.
@@ -30,19 +49,20 @@ class BucketSums {
 
  private:
   std::vector<const AllReduceAlgorithm*> algorithms_;  // by bucket
-  int warm_up_;
+  WholeSteps whole_;
   std::optional<GradientExchange> exchange_;
-  std::unique_ptr<CompressedSum> compressed_;  // instead, if the plan says so, after the warm-up
+  std::unique_ptr<CompressedSum> compressed_;  // instead in all other steps, if the plan says so
   Memory widened_;                             // 16-bit gradients of a bucket, for it
 };
 
 // What a rank does with its buckets, for the closed forms.
 struct BucketUse {
   std::vector<Bucket> buckets;
-  std::vector<Bucket> sent;       // in the step that is predicted
-  bool in_warm_up = false;        // that step, which then sums gradients as they are
-  bool began_in_warm_up = false;  // the run
-  bool have_been_sent = true;     // in the run, whose collectives then took scratch
+  std::vector<Bucket> sent;    // in the step that is predicted
+  bool is_whole = false;       // that step, which then sums gradients as they are
+  bool has_whole = false;      // the run, such a step
+  bool has_compressed = true;  // and another one
+  bool have_been_sent = true;  // in the run, whose collectives then took scratch
   bool overlaps = false;  // sums meet other memory or not, depending on the time that they take
   const char* label = "gradients";
 };

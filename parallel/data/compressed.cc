@@ -6,6 +6,12 @@
 
 namespace lockstep {
 
+ExchangeMethod exchange_of(const Plan& plan) {
+  ExchangeMethod method = exchange_from_text(plan.options.exchange);
+  method.projection = optimizer_settings(plan.options).galore;
+  return method;
+}
+
 std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
                                                const std::vector<Bucket>& buckets) {
   std::vector<ExchangedBucket> all;
@@ -22,7 +28,7 @@ std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
 
 Count add_compressed(Terms& terms, const Plan& plan, const ReplicaGroup& replicas,
                      const Parameters& parameters, const BucketUse& use) {
-  const ExchangeMethod method = exchange_from_text(plan.options.exchange);
+  const ExchangeMethod method = exchange_of(plan);
   const DType dtype = plan.options.dtype, type = statistics_type(dtype);
   const std::vector<ExchangedBucket> buckets = exchanged_buckets(parameters, use.buckets);
   Traffic sum;

@@ -7,6 +7,9 @@
 
 namespace lockstep {
 
+// The plan's.
+ExchangeMethod exchange_of(const Plan& plan);
+
 std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
                                                const std::vector<Bucket>& buckets);
 

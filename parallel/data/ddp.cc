@@ -35,6 +35,9 @@ class Ddp final : public DataParallel {
     sums_.emplace(plan, parameters, queue_.buckets(), communicator(), parameters.gradients());
   }
 
+  void take_matrices(const WholeMatrices& matrices) override {
+    if (sums_) sums_->take_projectors(matrices);
+  }
   void load(const std::function<void()>& read) override {
     if (replicas_.rank() == 0) read();
     // Without data there is nothing to send.

@@ -65,6 +65,9 @@ class InBackward final : public DataParallel {
     sums_.emplace(plan, parameters_, queue_.buckets(), communicator(), parameters_.values());
   }
 
+  void take_matrices(const WholeMatrices& matrices) override {
+    if (sums_) sums_->take_projectors(matrices);
+  }
   void load(const std::function<void()>& read) override {
     if (replicas_.rank() == 0) read();
     // Without data there is nothing to send.

@@ -8,6 +8,7 @@
 
 #include "collectives/base/error.h"
 #include "parallel/exchange/power_sgd.h"
+#include "parallel/exchange/projected_sum.h"
 #include "parallel/exchange/top_k.h"
 #include "parallel/exchange/two_phase.h"
 
@@ -24,6 +25,8 @@ struct ExchangeEntry {
   bool by_node = false;
   std::string_view formula = {};  // of replicas that all-reduce
 };
+
+constexpr std::string_view projected = "galore";
 
 const std::vector<ExchangeEntry>& exchanges() {
   static const std::vector<ExchangeEntry> entries = {
@@ -54,6 +57,9 @@ const std::vector<ExchangeEntry>& exchanges() {
        .number = Number::rank,
        .has_feedback = true,
        .formula = "2(P-1)/P * (R * (m + q) of matrices + vectors) * beta"},
+      {.name = projected,
+       .summary = "matrices that GaLore steps, as it projects them",
+       .formula = "2(P-1)/P * (projections + rest) * beta"},
       {.name = "qgz",
        .summary = "qgz:B: sharded gradients in B = 4 or 8 bits, added up within nodes, then "
                   "between them",
@@ -139,6 +145,8 @@ std::unique_ptr<CompressedSum> make_compressed_sum(const ExchangeMethod& method,
   if (entry.number == Number::share) return make_top_k(method.number, dtype, buckets, comm, device);
   if (entry.number == Number::rank)
     return make_power_sgd(static_cast<Count>(method.number), dtype, buckets, comm, device);
+  if (entry.name == projected)
+    return make_projected_sum(method.projection, dtype, buckets, comm, device);
   return make_two_phase(entry.codec, entry.has_feedback, dtype, buckets, comm, device);
 }
 
@@ -149,6 +157,8 @@ Traffic exchange_traffic(const ExchangeMethod& method, DType dtype, const Exchan
     return top_k_traffic(method.number, dtype, bucket.range.count, ranks);
   if (entry.number == Number::rank)
     return power_sgd_traffic(static_cast<Count>(method.number), dtype, bucket, ranks, rank);
+  if (entry.name == projected)
+    return projected_traffic(method.projection, dtype, bucket, ranks, rank);
   return two_phase_traffic(entry.codec, bucket.range.count, ranks);
 }
 
@@ -159,15 +169,17 @@ Count exchange_memory_bytes(const ExchangeMethod& method, DType dtype,
     return top_k_memory_bytes(method.number, dtype, buckets, ranks);
   if (entry.number == Number::rank)
     return power_sgd_memory_bytes(static_cast<Count>(method.number), dtype, buckets);
+  if (entry.name == projected) return projected_memory_bytes(method.projection, dtype, buckets);
   return two_phase_memory_bytes(entry.codec, entry.has_feedback, dtype, buckets, ranks, rank);
 }
 
 Count exchange_scratch_bytes(const ExchangeMethod& method, DType dtype,
                              const ExchangedBucket& bucket, int ranks, int rank) {
-  return find_exchange(method.name)->number == Number::rank
-             ? power_sgd_scratch_bytes(static_cast<Count>(method.number), dtype, bucket, ranks,
-                                       rank)
-             : 0;
+  if (find_exchange(method.name)->number == Number::rank)
+    return power_sgd_scratch_bytes(static_cast<Count>(method.number), dtype, bucket, ranks, rank);
+  if (method.name == projected)
+    return projected_scratch_bytes(method.projection, dtype, bucket, ranks, rank);
+  return 0;
 }
 
 std::string exchange_formula(const ExchangeMethod& method) {

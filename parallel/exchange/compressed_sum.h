@@ -10,6 +10,7 @@
 //   mxfp8        2 (W-1) e(c)                               0
 //   topk:F       (W-1) k (4 + beta), k = ceil(F n)          beta n
 //   powersgd:R   2 (W-1)/W beta (sum of R (m+q) + rest)     beta (n + sum of R q)   matrices m x q
+//   galore       2 (W-1)/W beta (sum of projections + rest) 0                       projected_sum.h
 //
 // The first four reduce in two phases, so that each number is rounded twice, whatever W is: a rank gets
 // everybody's chunk, decodes and adds up, and sends the sum, encoded again. What rounding took away from
@@ -23,6 +24,7 @@
 // compression", 2018; Vogels et al., "PowerSGD", 2019.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +33,7 @@
 
 #include "collectives/algorithm.h"
 #include "collectives/communicator.h"
-#include "models/parameters.h"
+#include "models/optimizers/galore.h"
 
 namespace lockstep {
 
@@ -39,6 +41,7 @@ namespace lockstep {
 struct ExchangeMethod {
   std::string name;
   double number = 0;
+  ProjectionSettings projection = {};  // of galore
 
   bool operator==(const ExchangeMethod&) const = default;
   // Whether it keeps something between steps.
@@ -51,7 +54,7 @@ struct ExchangeMethod {
   // The codec that it rounds with (see codec.h) and keeps nothing; empty: it does more than that.
   std::string_view codec() const;
 };
-// From "powersgd:2". Throws Error (bad_input) naming what there is.
+// From "powersgd:2", without the projection of galore. Throws Error (bad_input) naming what there is.
 ExchangeMethod exchange_from_text(std::string_view text);
 // "NAME, what it does" of each, for the help.
 std::string exchange_summaries();
@@ -62,9 +65,14 @@ struct ExchangedBucket {
   std::vector<Parameter> parameters;
 };
 
+// Those of a matrix, by the name of its parameter.
+using ProjectorsOf = std::function<Projectors(const std::string& name)>;
+
 class CompressedSum {
  public:
   virtual ~CompressedSum() = default;
+  // To call before the first run. Only galore uses them.
+  virtual void take_projectors(const ProjectorsOf&) {}
   // `gradients` of bucket `number` become the sum over the ranks. On a device that stores nothing, only
   // messages travel.
   virtual void run(Communicator& comm, std::size_t number, Slice gradients) = 0;

@@ -85,6 +85,31 @@ void compare_runs(CaseComparison& comparison, int rank, const Plan& plan, const 
   }
 }
 
+namespace {
+
+// What is missing of hidden matrices is orthogonal to what was sent; all others are sent whole.
+void compare_projected(CaseComparison& comparison, const std::string& what,
+                       const std::vector<Parameter>& whole, const CaseStep& step,
+                       double tolerance) {
+  Values expected = step.gradients;
+  double along = 0, all = 0;
+  for (const Parameter& parameter : whole) {
+    if (!parameter.hidden.exist()) continue;
+    for (Count k = parameter.offset; k < parameter.offset + parameter.count; ++k) {
+      const auto i = static_cast<std::size_t>(k);
+      along += (step.gradients[i] - step.compressed[i]) * step.compressed[i];
+      all += step.gradients[i] * step.gradients[i];
+      expected[i] = step.compressed[i];
+    }
+  }
+  comparison.require_that(
+      std::abs(along) <= tolerance * all,
+      fmt::format("{}: {:.3g} of {:.3g} is missing along what was sent", what, along, all));
+  comparison.gradients(what, whole, step.compressed, expected);
+}
+
+}  // namespace
+
 void compare_compressed(CaseComparison& comparison, const Plan& plan, const Values& kept,
                         const ReferenceRun& expected) {
   const std::vector<Parameter> whole = trained_parameters(plan.model, lora_config(plan.options));
@@ -102,6 +127,9 @@ void compare_compressed(CaseComparison& comparison, const Plan& plan, const Valu
       comparison.require_that(same > 0.5 * all,
                               fmt::format("step {}: {:.3g} of {:.3g} have the sign of the gradient",
                                           number, same, all));
+    } else if (method.name == "galore") {
+      compare_projected(comparison, fmt::format("step {}: gradient", number), whole, step,
+                        tolerance_of_exchange(plan.options).gradients);
     } else if (!method.has_feedback()) {
       comparison.gradients(fmt::format("step {}: gradient", number), whole, step.compressed,
                            step.gradients);

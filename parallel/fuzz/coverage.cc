@@ -84,6 +84,8 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck&) { return c.last().options.optimizer_in_backward; }},
     {"compressed gradients",
      [](const FuzzCase& c, const CaseCheck&) { return compresses(c.last().options); }},
+    {"projected gradients",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.exchange == "galore"; }},
     {"compressed gradients, resumed",
      [](const FuzzCase& c, const CaseCheck&) {
        return compresses(c.last().options) && c.plans.size() > 1;

@@ -112,9 +112,10 @@ void draw_exchange(Random random, FuzzCase& drawn) {
       drops_by_rank(drawn.last()))
     return;
   FuzzCase compressed = drawn;
-  const std::string method =
+  std::string method =
       one_of<const char*>(random, {"int8", "mxfp8", "signsgd", "onebit", "topk:0.1", "topk:0.5",
                                    "powersgd:1", "powersgd:2", "qgz:4", "qgz:8"});
+  if (drawn.last().options.optimizer == "galore" && random() % 2 == 0) method = "galore";
   const bool has_feedback = exchange_from_text(method).has_feedback();
   const int warm_up = has_feedback ? one_of(random, {0, 0, 1, 2}) : 0;
   if (has_feedback) make_alike(compressed);

@@ -40,6 +40,22 @@ void check_gather(const Plan& plan) {
           "packed parameters are gathered as they are: use --gather whole");
 }
 
+// Every replica needs the projectors of all its gradients.
+void check_projected_sums(const Plan& plan) {
+  const TrainOptions& o = plan.options;
+  const auto refuse = [&](bool is_wrong, const std::string& what, const std::string& hint) {
+    require(!is_wrong, "--exchange galore with " + what, hint);
+  };
+  refuse(o.optimizer != "galore", "--optimizer " + o.optimizer,
+         "it sends what GaLore projects: add --optimizer galore");
+  refuse(plan.length(tp) > 1, fmt::format("--tp {}", plan.length(tp)),
+         "ranks that split a matrix have no projectors of it: train ddp or a pipeline, or use "
+         "--exchange bf16");
+  refuse(o.local_steps.has_value(), "--local-steps",
+         "an outer exchange sends differences of weights, which have no subspace: use --exchange "
+         "bf16");
+}
+
 }  // namespace
 
 void check_data(const Plan& plan) {
@@ -89,6 +105,7 @@ void complete_exchange(Plan& plan) {
          fmt::format("with ZeRO stage {}", plan.zero_stage()),
          "its ranks reduce each gradient to one of them: train ddp, or use --exchange int8, mxfp8, "
          "qgz:4 or bf16");
+  if (method.name == "galore") check_projected_sums(plan);
   refuse(plan.zero_stage() == 0 && method.adds_by_node(), "with replicas that shard no gradients",
          "its ranks end with the sums of their own shards: train zero or fsdp, or use --exchange "
          "int8");

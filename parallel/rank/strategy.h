@@ -14,6 +14,7 @@
 
 #include "collectives/transport/launch/launch.h"
 #include "models/backend.h"
+#include "models/optimizers/whole_matrices.h"
 #include "parallel/plan/environment.h"
 #include "parallel/plan/plan.h"
 #include "parallel/rank/rank_model.h"
@@ -28,6 +29,10 @@ using StepUnit = std::function<void(Optimizer& optimizer, std::span<const int> p
 
 class DataParallel : public ScheduleObserver {
  public:
+  // The rank's whole matrices, which must outlive it: before the first step. Only exchanges that project
+  // gradients need them.
+  virtual void take_matrices(const WholeMatrices&) {}
+
   // Every replica gets its part of the first weights, before the first step. read() fills all
   // parameters that have memory; strategies call it as often as they need.
   virtual void load(const std::function<void()>& read) = 0;

@@ -68,6 +68,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
       own.matrices.emplace(
           optimizer_settings(plan.options), model_.of(set), backend, context.ledger,
           make_matrix_exchange(plan, context.world, model_.of(set), set, backend, context.ledger));
+      own.data->take_matrices(*own.matrices);
     }
     if (plan.stage_options().kept_input != KeptInput::whole && !plan.recomputes_stages())
       for (auto& [number, stage] : model_.stages) stage.keep_inputs_in(inputs_);
