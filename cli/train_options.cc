@@ -116,13 +116,15 @@ std::optional<int> take_plan_file(PlanOptions& command, std::optional<int> ranks
           "omit one of them");
       if (!is_given) set_from_json(own, json_of(planned));
     }
+  command.file_has_model = std::ranges::count(file.given, "model") > 0;
   return file.ranks;
 }
 
 void take_model_of_init(PlanOptions& command) {
   TrainOptions& options = command.options;
   std::error_code none;
-  if (command.given.at("model")->count() == 0 && options.model == InputOptions().model &&
+  if (command.given.at("model")->count() == 0 && !command.file_has_model &&
+      options.model == default_options(options.technique).model &&
       std::filesystem::is_directory(options.init, none))
     options.model = options.init;
 }

@@ -15,6 +15,7 @@ namespace lockstep {
 struct PlanOptions {
   TrainOptions options;
   std::string plan_file;
+  bool file_has_model = false;                // the plan file
   std::map<std::string, CLI::Option*> given;  // by Option::flag; counts whether it was given
 };
 

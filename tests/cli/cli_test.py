@@ -268,6 +268,17 @@ class Cli(unittest.TestCase):
         self.assertEqual(self.run_program(*words, "--dropout", "0.5").returncode, 0)
         self.refused("--dropout -1", *words, "--dropout=-1")
 
+    def test_a_folder_says_which_model_with_experts_it_holds(self):
+        golden = GOLDEN.with_name(GOLDEN.name + "_moe")
+        folder = self.path / "experts"
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes((golden / "init.safetensors").read_bytes())
+        (folder / "config.json").write_bytes((golden / "config.json").read_bytes())
+        done = self.run_program("train", "moe", "--ranks", "2", "--ep", "2", "--init", folder, "--data", golden / "tokens.bin",
+                                "--global-batch", "2", "--steps", "1", "--json", "r.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads((self.path / "r.json").read_text())["config"]["model"], str(folder))
+
     def write_json(self, path, value):
         path.write_text(json.dumps(value))
 
