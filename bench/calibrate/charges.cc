@@ -5,8 +5,10 @@
 
 namespace lockstep {
 
-Charges::Charges(const MachineProfile& profile, Clock clock, std::string algorithm)
-    : kernels_(profile, clock == Clock::cpu ? &OwnSeconds::alone : &OwnSeconds::together),
+Charges::Charges(const MachineProfile& profile, Clock clock, int ranks, std::string algorithm)
+    : kernels_(profile, clock == Clock::cpu      ? &OwnSeconds::alone
+                        : ranks <= profile.cores ? &OwnSeconds::together
+                                                 : &OwnSeconds::in_turns),
       collectives_(profile),
       shares_cores_(clock == Clock::wall),
       algorithm_(std::move(algorithm)),

@@ -20,8 +20,8 @@ class Charges final : public ArrivalWatch {
     double compute = 0, copies = 0, communication = 0;
   };
 
-  // `algorithm`: of the plan's collectives.
-  Charges(const MachineProfile& profile, Clock clock, std::string algorithm);
+  // Of so many ranks, whose collectives use this algorithm.
+  Charges(const MachineProfile& profile, Clock clock, int ranks, std::string algorithm);
 
   // From here to stop(), work takes time. Called by every rank when all begin a step; the last step
   // counts.

@@ -27,6 +27,7 @@ void KernelRecorder::run(const KernelCall& call, const std::function<void()>& wo
   ++calls_;
   seconds_[{std::string(call.name), call.dtype, call.shape, call.operations, call.bytes}].push_back(
       end - begin);
+  if (yields_) std::this_thread::yield();
   ended_at_ = thread_cpu_seconds();  // the recorder's own work is not the rank's
 }
 

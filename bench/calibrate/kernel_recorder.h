@@ -15,6 +15,8 @@ namespace lockstep {
 // Records the thread that made it; the work of a rank's other threads passes unrecorded.
 class KernelRecorder {
  public:
+  // With `yields`, another thread may run after each operation, as where ranks wait for each other.
+  explicit KernelRecorder(bool yields = false) : yields_(yields) {}
   // Runs `work` and, while recording, keeps its CPU time. An operation inside another is part of it.
   void run(const KernelCall& call, const std::function<void()>& work);
   // From here to stop(), operations and the time between them count.
@@ -31,6 +33,7 @@ class KernelRecorder {
 
   std::map<Key, std::vector<double>> seconds_;
   const std::thread::id thread_ = std::this_thread::get_id();
+  const bool yields_;
   bool records_ = false;
   int depth_ = 0;
   double ended_at_ = 0, between_s_ = 0;

@@ -30,6 +30,7 @@ class ProfileReader {
         calibrate_again);
     return object_[key];
   }
+  bool has(const char* key) const { return object_.contains(key); }
   ProfileReader object(const char* key) const {
     return {value(key), fmt::format("{}, \"{}\"", where_, key)};
   }
@@ -75,7 +76,9 @@ class ProfileReader {
 };
 
 OwnSeconds own_seconds(const ProfileReader& entry) {
-  return {.alone = entry.seconds("alone_s"), .together = entry.seconds("together_s")};
+  OwnSeconds own{.alone = entry.seconds("alone_s"), .together = entry.seconds("together_s")};
+  if (entry.has("in_turns_s")) own.in_turns = entry.seconds("in_turns_s");
+  return own;
 }
 
 MeasuredKernel measured_kernel(const ProfileReader& entry) {
@@ -142,7 +145,9 @@ void require_this_machine(const MachineProfile& profile, const ordered_json& env
 
 ordered_json machine_json(const MachineProfile& profile) {
   const auto own = [](const OwnSeconds& seconds) {
-    return ordered_json{{"alone_s", seconds.alone}, {"together_s", seconds.together}};
+    return ordered_json{{"alone_s", seconds.alone},
+                        {"together_s", seconds.together},
+                        {"in_turns_s", seconds.in_turns}};
   };
   ordered_json json = {{"between_kernels", own(profile.between_kernels)}};
   for (const MeasuredKernel& kernel : profile.kernels) {

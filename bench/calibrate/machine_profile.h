@@ -10,10 +10,12 @@
 
 namespace lockstep {
 
-// The seconds of CPU time that something takes while one rank computes, and while as many do as the
-// machine runs at once, which then share caches and memory.
+// The seconds of CPU time that something takes while one rank computes; while as many do as the machine
+// runs at once, which then share caches and memory; and while more than that take turns, each of which finds
+// the caches full of others' data.
 struct OwnSeconds {
   double alone = 0, together = 0;
+  double in_turns = 0;  // 0 in a file of an older version
 };
 
 // For times that are measured twice, some time apart: their mean. 0: not measured yet.

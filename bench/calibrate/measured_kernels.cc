@@ -110,13 +110,15 @@ std::vector<Plan> plans_of(const KernelShapes& shapes) {
 void measure_kernels(MachineProfile& profile, const KernelShapes& shapes, Count most_bytes,
                      const std::function<void(double)>& progress) {
   const std::vector<Plan> plans = plans_of(shapes);
-  const double works = 2 * static_cast<double>(plans.size());
+  const double works = 3 * static_cast<double>(plans.size());
   double done = 0;
-  for (const auto& [time, at_once] :
-       {std::pair{&OwnSeconds::alone, 1}, {&OwnSeconds::together, profile.cores}}) {
+  for (const auto& [time, at_once] : {std::pair{&OwnSeconds::alone, 1},
+                                      {&OwnSeconds::together, profile.cores},
+                                      {&OwnSeconds::in_turns, 2 * profile.cores}}) {
     launch({.ranks = at_once}, [&](RankContext& context) {
       omp_set_num_threads(1);
-      KernelRecorder recorder, copies;
+      const bool yields = at_once > profile.cores;
+      KernelRecorder recorder(yields), copies(yields);
       const bool reports = context.world.rank() == 0;
       for (const Plan& plan : plans) {
         for (const int rank : ranks_that_differ(plan)) {

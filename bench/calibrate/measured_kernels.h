@@ -21,8 +21,8 @@ struct KernelShapes {
 std::vector<Plan> plans_of(const KernelShapes& shapes);
 
 // Adds kernels, and copies, reductions and conversions of 1 KiB to `most_bytes`. They are measured
-// once on one rank alone, and once on as many at the same time as the machine has cores. Calls
-// progress(share) from time to time.
+// on one rank alone, on as many at the same time as the machine has cores, and on twice as many, which
+// take turns. Calls progress(share) from time to time.
 void measure_kernels(MachineProfile& profile, const KernelShapes& shapes, Count most_bytes,
                      const std::function<void(double)>& progress);
 

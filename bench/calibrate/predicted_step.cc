@@ -51,7 +51,7 @@ PredictedStep predict_step(const Plan& plan, const MachineProfile& profile, Cloc
           "seconds are predicted for --clock wall or cpu; --clock unit needs no profile");
   require(!plan.has_servers(), "no seconds of parameter servers",
           "predict another technique, or train with --clock cpu");
-  Charges charges(profile, clock, plan.options.algorithm);
+  Charges charges(profile, clock, plan.ranks, plan.options.algorithm);
   ChargedDevice device(charges);
   PredictedStep step;
   launch({.ranks = plan.ranks,

@@ -31,6 +31,13 @@ double squared_distance(const std::array<double, 4>& a, const std::array<double,
 KernelTimes::KernelTimes(const MachineProfile& profile, double OwnSeconds::*time)
     : between_kernels_(profile.between_kernels.*time) {
   for (const MeasuredKernel& kernel : profile.kernels) {
+    require(
+        kernel.seconds.*time > 0,
+        [&] {
+          return fmt::format("the profile has no time of {} on ranks that take turns",
+                             printable(kernel.name));
+        },
+        "an older version has written it: lockstep calibrate");
     const double work = work_of(kernel.operations, kernel.bytes);
     points_[{kernel.name, kernel.dtype}].push_back(
         {place_of(kernel.shape, work), kernel.seconds.*time / work});

@@ -20,7 +20,7 @@ namespace lockstep {
 // function for irregularly-spaced data", 1968.
 class KernelTimes {
  public:
-  // `time`: OwnSeconds::alone or together.
+  // `time`: one of OwnSeconds. Throws Error (bad_input) if the profile lacks it.
   KernelTimes(const MachineProfile& profile, double OwnSeconds::*time);
   // Throws Error (bad_input) if the profile has no call of this kernel with this type.
   double seconds(const KernelCall& call);

@@ -106,13 +106,13 @@ TEST(CollectiveTimes, FollowPowersBetweenSizes) {
 constexpr double per_operation_s = 1e-12, exchange_s = 3e-4, nothing_s = 1e-30;
 
 MachineProfile simple_machine(int cores) {
-  MachineProfile profile{.cores = cores, .between_kernels = {nothing_s, nothing_s}};
+  MachineProfile profile{.cores = cores, .between_kernels = {nothing_s, nothing_s, nothing_s}};
   const auto add = [&](const std::string& name, DType dtype, double operations, double seconds) {
     profile.kernels.push_back({.name = name,
                                .dtype = dtype,
                                .operations = operations,
                                .bytes = 1,
-                               .seconds = {seconds, seconds}});
+                               .seconds = {seconds, seconds, seconds}});
   };
   for (const char* product :
        {"gemm", "gemm_nt", "gemm_tn", "gemm_add", "gemm_nt_add", "gemm_tn_add"})
@@ -185,12 +185,15 @@ TEST(PredictedStep, OfOneRankIsTheSumOfItsKernels) {
 
 TEST(PredictedStep, CountsTheTimeBetweenKernels) {
   MachineProfile profile = simple_machine(2);
-  const Plan plan = plan_of(small_options("serial"), 1, small_model);
+  const Plan plan = plan_of(small_options("ddp"), 2, small_model);
   const double without = predict_step(plan, profile, Clock::cpu, {}).compute_seconds;
-  profile.between_kernels = {.alone = 1e-6, .together = 2e-6};
+  profile.between_kernels = {.alone = 1e-6, .together = 2e-6, .in_turns = 5e-6};
   const double between = predict_step(plan, profile, Clock::cpu, {}).compute_seconds - without;
   const double together = predict_step(plan, profile, Clock::wall, {}).compute_seconds - without;
   EXPECT_NEAR(together / between, 2, 1e-9);
+  profile.cores = 1;
+  const double in_turns = predict_step(plan, profile, Clock::wall, {}).compute_seconds - without;
+  EXPECT_NEAR(in_turns / between, 5, 1e-9);
   EXPECT_NEAR(between / 1e-6, std::round(between / 1e-6), 1e-6);
   EXPECT_GT(between, 4 * small_model.layers * 1e-6);  // a block multiplies four times in forward
 }
@@ -292,6 +295,19 @@ TEST_F(ProfileFile, OfAnotherMachineIsRefused) {
     EXPECT_THAT(why, HasSubstr(value.is_string() ? value.get<std::string>() : "4096"));
     EXPECT_THAT(why, HasSubstr("lockstep calibrate"));
   }
+}
+
+// More ranks than cores take turns, which older versions did not measure.
+TEST_F(ProfileFile, OfAnOlderVersionIsRefusedWhereRanksTakeTurns) {
+  for (ordered_json& kernel : file_["kernels"]) kernel.erase("in_turns_s");
+  const MachineProfile older = read();
+  const auto predicted_on = [&](int ranks) {
+    return refusal([&] {
+      predict_step(plan_of(small_options("ddp"), ranks, small_model), older, Clock::wall, {});
+    });
+  };
+  EXPECT_EQ(predicted_on(2), "no error");
+  EXPECT_THAT(predicted_on(4), HasSubstr("on ranks that take turns"));
 }
 
 TEST_F(ProfileFile, IsRefusedIfIncompleteOrWrong) {

@@ -68,7 +68,7 @@ class Calibrate(unittest.TestCase):
         self.assertEqual(once, again)
 
         def twice_as_slow(file):
-            for key in ("alone_s", "together_s"):
+            for key in ("alone_s", "together_s", "in_turns_s"):
                 file["between_kernels"][key] *= 2
                 for kernel in file["kernels"]:
                     kernel[key] *= 2
