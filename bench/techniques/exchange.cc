@@ -41,6 +41,8 @@ double link_seconds(const Plan& plan, const LinkModel& links, Volume* sent = nul
 }
 
 Plan plan_of_exchange(const ExchangeBenchOptions& options, const std::string& method, int ranks) {
+  require(method != "galore", "--method galore, whose subspaces come from a training",
+          "train ddp with --optimizer galore --exchange galore, and read sent_bytes.gradients");
   TrainOptions train = exchanging(options.train, method);
   train.overlap = false;
   train.global_batch = ranks;

@@ -33,12 +33,6 @@ bool WholeSteps::any_in(const ReplicaFacts::Steps& run) const {
   return false;
 }
 
-bool WholeSteps::any_other_in(const ReplicaFacts::Steps& run) const {
-  for (std::int64_t step = run.before; step < run.taken; ++step)
-    if (!has(step)) return true;
-  return false;
-}
-
 ReplicaFacts::Steps WholeSteps::usual_run() const {
   const std::int64_t first = period_ > 0 ? 0 : warm_up_;
   if (period_ == 1) return {first, first + 1};
@@ -156,7 +150,6 @@ BucketUse use_in_every_step(const Plan& plan, const std::vector<Bucket>& buckets
           .sent = buckets,
           .is_whole = is_whole,
           .has_whole = is_whole || whole.any_in(run),
-          .has_compressed = !is_whole || whole.any_other_in(run),
           .overlaps = plan.options.overlap};
 }
 
@@ -168,8 +161,10 @@ void add_bucket_sums(Terms& terms, const Plan& plan, const ReplicaGroup& replica
     BucketUse compressed = use;
     if (use.is_whole) compressed.sent.clear();
     scratch = add_compressed(terms, plan, replicas, parameters, compressed);
-    if (!use.has_compressed) scratch = 0;
-    if (use.is_whole) send_buckets(terms, plan, replicas, use, facts);
+    if (use.is_whole) {
+      send_buckets(terms, plan, replicas, use, facts);
+      scratch = 0;
+    }
     if (use.has_whole)
       scratch =
           std::max(scratch, most_scratch_bytes(plan, replicas, use.buckets, facts.algorithms));

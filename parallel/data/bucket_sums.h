@@ -23,10 +23,10 @@ class WholeSteps {
  public:
   explicit WholeSteps(const Plan& plan);
   bool has(std::int64_t step) const;
-  // Whether `run`, or a part of it, has one of them, and another one.
+  // Whether a run has one of them.
   bool any_in(const ReplicaFacts::Steps& run) const;
-  bool any_other_in(const ReplicaFacts::Steps& run) const;
-  // A run up to its first other step, or of one step if there is none. It begins after the warm-up.
+  // A run that ends with its first other step, or has one step if there is none. It begins with the first
+  // period, or after the warm-up.
   ReplicaFacts::Steps usual_run() const;
 
  private:
@@ -61,7 +61,6 @@ struct BucketUse {
   std::vector<Bucket> sent;    // in the step that is predicted
   bool is_whole = false;       // that step, which then sums gradients as they are
   bool has_whole = false;      // the run, such a step
-  bool has_compressed = true;  // and another one
   bool have_been_sent = true;  // in the run, whose collectives then took scratch
   bool overlaps = false;  // sums meet other memory or not, depending on the time that they take
   const char* label = "gradients";

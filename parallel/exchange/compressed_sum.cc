@@ -177,8 +177,6 @@ Count exchange_scratch_bytes(const ExchangeMethod& method, DType dtype,
                              const ExchangedBucket& bucket, int ranks, int rank) {
   if (find_exchange(method.name)->number == Number::rank)
     return power_sgd_scratch_bytes(static_cast<Count>(method.number), dtype, bucket, ranks, rank);
-  if (method.name == projected)
-    return projected_scratch_bytes(method.projection, dtype, bucket, ranks, rank);
   return 0;
 }
 

@@ -71,7 +71,7 @@ using ProjectorsOf = std::function<Projectors(const std::string& name)>;
 class CompressedSum {
  public:
   virtual ~CompressedSum() = default;
-  // To call before the first run. Only galore uses them.
+  // To call before the first run. Only galore keeps them: their memory must outlive it.
   virtual void take_projectors(const ProjectorsOf&) {}
   // `gradients` of bucket `number` become the sum over the ranks. On a device that stores nothing, only
   // messages travel.

@@ -1,8 +1,11 @@
 #include "parallel/exchange/projected_sum.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/base/error.h"
 #include "models/optimizers/galore.h"
 
 namespace lockstep {
@@ -13,6 +16,7 @@ struct Sent {
   std::string name;
   ProjectedMatrix matrix;
   Count at = 0, small_at = 0;
+  Projectors projectors = {};
 };
 
 // What a bucket sends: the projections, one after the other, and then the rest of its elements.
@@ -48,7 +52,19 @@ class ProjectedSum final : public CompressedSum {
     sent_ = comm.scratch({.dtype = dtype_of<T>(), .device = &device}, most);
   }
 
-  void take_projectors(const ProjectorsOf& projectors) override { projectors_ = projectors; }
+  void take_projectors(const ProjectorsOf& projectors) override {
+    for (ProjectedLayout& layout : layouts_)
+      for (Sent& sent : layout.matrices) {
+        sent.projectors = projectors(sent.name);
+        const auto has_all = [](bool is_projected, Slice projector, Count count) {
+          return projector.count == (is_projected ? count : 0);
+        };
+        const auto& [rows, columns, rank, inputs, outputs] = sent.matrix;
+        require(has_all(inputs, sent.projectors.inputs, rows * rank) &&
+                    has_all(outputs, sent.projectors.outputs, rank * columns),
+                fmt::format("{} has no projectors of rank {}", sent.name, rank));
+      }
+  }
 
   void run(Communicator& comm, std::size_t number, Slice gradients) override {
     const ProjectedLayout& layout = layouts_[number];
@@ -86,8 +102,7 @@ class ProjectedSum final : public CompressedSum {
     return row_.data();
   }
   void project(const ProjectedLayout& layout, const T* all, T* sent) {
-    for (const auto& [name, matrix, at, small_at] : layout.matrices) {
-      const Projectors projectors = projectors_(name);
+    for (const auto& [name, matrix, at, small_at, projectors] : layout.matrices) {
       const T *const p = data(projectors.inputs), *const q = data(projectors.outputs);
       T* const small = sent + small_at;
       const Count columns = matrix.small_columns();
@@ -115,8 +130,7 @@ class ProjectedSum final : public CompressedSum {
     return into;
   }
   void project_back(const ProjectedLayout& layout, T* all, const T* sent) {
-    for (const auto& [name, matrix, at, small_at] : layout.matrices) {
-      const Projectors projectors = projectors_(name);
+    for (const auto& [name, matrix, at, small_at, projectors] : layout.matrices) {
       const T *const p = data(projectors.inputs), *const q = data(projectors.outputs);
       for (Count i = 0; i < matrix.rows; ++i) {
         T* const row = all + at + i * matrix.columns;
@@ -139,7 +153,6 @@ class ProjectedSum final : public CompressedSum {
 
   Device& device_;
   std::vector<ProjectedLayout> layouts_;  // by bucket
-  ProjectorsOf projectors_;
   std::vector<T> row_;
   Memory sent_;
 };
@@ -163,13 +176,6 @@ Traffic projected_traffic(const ProjectionSettings& projection, DType dtype,
           .traffic({.ranks = ranks, .count = sent, .element_bytes = element}, rank);
   return {traffic.sent_messages, traffic.sent_elements * element, traffic.received_messages,
           traffic.received_elements * element};
-}
-
-Count projected_scratch_bytes(const ProjectionSettings& projection, DType dtype,
-                              const ExchangedBucket& bucket, int ranks, int rank) {
-  const auto scratch = find_algorithm(all_reduce_algorithms(), "all_reduce", "ring").scratch;
-  const Count sent = ProjectedLayout(projection, bucket).sent();
-  return scratch ? scratch({.ranks = ranks, .count = sent}, rank) * element_bytes(dtype) : 0;
 }
 
 Count projected_memory_bytes(const ProjectionSettings& projection, DType dtype,

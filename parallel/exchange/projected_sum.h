@@ -3,9 +3,9 @@
 //
 //   R = P^T G  or  G Q^T  or  P^T G Q^T, summed     result = P R  or  R Q  or  P R Q
 //
-// What lies outside the subspace is gone: the gradient's norm is that of the projections. The steps that
-// choose subspaces need whole gradients: BucketSums sums them as they are. All other parameters are summed
-// as they are. Zhao et al., "GaLore", 2024.
+// What lies outside the subspace is gone, and the gradient's norm is that of the projections. All other
+// parameters travel whole. Before subspaces are chosen anew, gradients travel whole: see WholeSteps of
+// bucket_sums.h. Zhao et al., "GaLore", 2024.
 #pragma once
 
 #include "parallel/exchange/compressed_sum.h"
@@ -17,8 +17,6 @@ std::unique_ptr<CompressedSum> make_projected_sum(const ProjectionSettings& proj
                                                   Communicator& comm, Device& device);
 Traffic projected_traffic(const ProjectionSettings& projection, DType dtype,
                           const ExchangedBucket& bucket, int ranks, int rank);
-Count projected_scratch_bytes(const ProjectionSettings& projection, DType dtype,
-                              const ExchangedBucket& bucket, int ranks, int rank);
 // The projections of a bucket, and the rest of it.
 Count projected_memory_bytes(const ProjectionSettings& projection, DType dtype,
                              const std::vector<ExchangedBucket>& buckets);

@@ -1,7 +1,11 @@
 // The rules for what replicas shard, offload and exchange.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "collectives/base/error.h"
+#include "models/gpt/weights.h"
+#include "models/optimizers/galore.h"
 #include "parallel/exchange/compressed_sum.h"
 #include "parallel/plan/algorithms.h"
 #include "parallel/plan/make_plan.h"
@@ -48,6 +52,17 @@ void check_projected_sums(const Plan& plan) {
   };
   refuse(o.optimizer != "galore", "--optimizer " + o.optimizer,
          "it sends what GaLore projects: add --optimizer galore");
+  const std::vector<Parameter> whole = whole_parameters(plan.model);
+  refuse(std::ranges::none_of(
+             whole,
+             [&](const Parameter& parameter) {
+               return parameter.hidden.exist() &&
+                      ProjectedMatrix(optimizer_settings(o).galore, parameter.hidden).small() <
+                          parameter.hidden.elements();
+             }),
+         fmt::format("--galore-rank {}", o.galore_rank),
+         "a projection has as many numbers as its matrix then: use a smaller rank, or --exchange "
+         "none");
   refuse(plan.length(tp) > 1, fmt::format("--tp {}", plan.length(tp)),
          "ranks that split a matrix have no projectors of it: train ddp or a pipeline, or use "
          "--exchange bf16");

@@ -31,9 +31,9 @@ using enum Axis;
 struct Replicated {
   ParameterSet set;
   std::unique_ptr<Communicator> replicas;
+  std::optional<WholeMatrices> matrices = {};  // outlives sums in the background, which may use it
   std::unique_ptr<DataParallel> data = {};
   std::optional<SharedGradients> shared = {};
-  std::optional<WholeMatrices> matrices = {};
 };
 
 class Runtime final : public TrainingRank, public ScheduleObserver {

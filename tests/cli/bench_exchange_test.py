@@ -54,6 +54,8 @@ class BenchExchange(unittest.TestCase):
     def test_what_cannot_be_is_skipped_or_refused(self):
         done = self.bench("--method", "none,powersgd:4000", "--ranks", "2", *LINK, "--encoding-rate", "1")
         self.assertIn("skipped: --exchange powersgd:4000", done.stdout)
+        done = self.bench("--method", "none,galore", "--ranks", "2", *LINK, "--encoding-rate", "1")
+        self.assertIn("skipped: --method galore, whose subspaces come from a training", done.stdout)
         done = self.bench("--method", "none,qgz:4,int8+int8", "--ranks", "2", *LINK, "--encoding-rate", "1")
         self.assertIn("skipped: --exchange qgz:4 with replicas that shard no gradients", done.stdout)
         self.assertIn("skipped: int8+int8 without --technique fsdp", done.stdout)

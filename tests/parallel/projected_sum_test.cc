@@ -164,8 +164,32 @@ TEST(ProjectedTraining, ResumesWithTheSameBits) {
   EXPECT_TRUE(theory_holds(resumed));
 }
 
+// Peaks are exact without overlap. Only whole gradients take scratch: a run has it from its first whole step on.
+TEST(ProjectedTraining, HoldsTheScratchOfWholeSteps) {
+  const test::Folder folder;
+  Case one{"ddp", 4, with_galore(test::few_steps("ddp"), "galore")};
+  one.options.overlap = false;
+  one.options.algorithm = "recursive_doubling";
+  const auto held = [&](const TrainResult& result) {
+    EXPECT_TRUE(theory_holds(result)) << one.options.steps;
+    return result.ranks.front().peak_bytes.at("communication");
+  };
+  const auto with_whole_steps = held(test::run(4, one.options));
+  one.options.checkpoint = folder.file("saved");
+  one.options.checkpoint_interval = 4;
+  held(test::run(4, one.options));
+  one.options.checkpoint.clear();
+  one.options.resume = folder.file("saved") + "/step-00000004";
+  EXPECT_LT(held(test::run(4, one.options)), with_whole_steps);
+  one.options.resume.clear();
+  one.options.exchange_warm_up = 2;
+  for (one.options.steps = 1; one.options.steps <= 5; ++one.options.steps)
+    held(test::run(4, one.options));
+}
+
 TEST(ProjectedTraining, InSixteenBits) {
   TrainOptions options = with_galore(test::few_steps("ddp", DType::bf16), "galore");
+  options.overlap = false;
   const TrainResult result = test::run(2, options);
   EXPECT_TRUE(theory_holds(result));
   EXPECT_LT(result.steps.back().loss, result.steps.front().loss);
@@ -197,7 +221,11 @@ TEST(ProjectedTraining, RefusesPlansWithoutProjectors) {
   const auto nothing = [](TrainOptions&) {};
   EXPECT_THAT(refused(test::few_steps("ddp"), 2, [](auto& o) { o.optimizer = "adamw"; }),
               HasSubstr("add --optimizer galore"));
-  EXPECT_THAT(refused(test::few_steps("tp"), 2, nothing), HasSubstr("galore with --tp 2"));
+  EXPECT_THAT(refused(test::few_steps("sp"), 2, nothing),
+              HasSubstr("--exchange galore with --tp 2; ranks that split a matrix"));
+  EXPECT_THAT(refused(test::few_steps("ddp"), 2,
+                      [](auto& o) { o.galore_rank = gpt_config(o.model).width; }),
+              HasSubstr("use a smaller rank"));
   EXPECT_THAT(refused(test::few_steps("fsdp"), 2, nothing), HasSubstr("with ZeRO stage 3"));
   EXPECT_THAT(refused(test::few_steps("ddp"), 2, [](auto& o) { o.local_steps = 2; }),
               HasSubstr("--local-steps"));

@@ -34,7 +34,7 @@ class WatchedBackend final : public DescribedBackend {
   int calls_ = 0;
 };
 
-// Computes the gradients of one step; the last rank calls before(kernel) before each of its kernels.
+// Computes the gradients of a step; the last rank calls before(kernel) before each of its kernels.
 void compute_gradients(const Case& one, const std::function<void(int)>& before) {
   const Plan plan = plan_of(one.options, one.ranks);
   LaunchOptions world{.ranks = one.ranks, .timeout_s = 20, .fault = {}};
@@ -47,7 +47,12 @@ void compute_gradients(const Case& one, const std::function<void(int)>& before) 
     const auto rank = make_rank(context, plan, backend);
     rank->load_weights();
     if (one.options.optimizer_in_backward) rank->step_in_backward(1e-3);
-    rank->accumulate(training.micro_batches(0), plan.tokens_per_step(), 1);
+    // The first step of a period exchanges whole gradients, the second one projections.
+    const int steps = one.options.exchange == "galore" ? 2 : 1;
+    for (int step = 0; step < steps; ++step) {
+      if (step > 0) rank->update(1e-3, 1);
+      rank->accumulate(training.micro_batches(step), plan.tokens_per_step(), 1);
+    }
   });
 }
 
@@ -95,6 +100,10 @@ std::vector<Case> overlapped() {
       with("hsdp", 4, test::golden_run("fsdp"), [](TrainOptions& o) { o.replicas = 2; }),
       with("in_backward", 2, test::golden_run("ddp"),
            [](TrainOptions& o) { o.optimizer_in_backward = true, o.grad_clip = 0; }),
+      with("galore", 3, test::golden_run("ddp"),
+           [](TrainOptions& o) {
+             o.optimizer = o.exchange = "galore", o.galore_rank = 4, o.bucket_bytes = 1 << 14;
+           }),
       with("tp_overlapped", 2, test::golden_run("tp"),
            [](TrainOptions& o) { o.tensor_overlap = true; }),
       with("sp_overlapped", 2, test::golden_run("sp"),
