@@ -29,6 +29,7 @@ ordered_json json_of(const FuzzPlan& plan, const GptConfig& model) {
 
 std::string case_json(const FuzzCase& fuzz_case) {
   ordered_json json = {{"schema", fuzz_schema}, {"seed", fuzz_case.seed}};
+  if (fuzz_case.same_experts) json["same_experts"] = true;
   json["model"] = parse_json<ordered_json>(gpt_config_json(fuzz_case.model), "the model");
   for (std::size_t i = 0; i + 1 < fuzz_case.plans.size(); ++i)
     json["before"].push_back(json_of(fuzz_case.plans[i], fuzz_case.model));
@@ -50,6 +51,10 @@ FuzzCase read_case(const std::string& path) {
   FuzzCase fuzz_case{.seed = json["seed"].get<std::uint64_t>(),
                      .model = parse_gpt_config(json_line(json["model"]), path),
                      .plans = {}};
+  if (json.contains("same_experts")) {
+    require_that(json["same_experts"].is_boolean(), "'same_experts' is neither true nor false");
+    fuzz_case.same_experts = json["same_experts"].get<bool>();
+  }
   const auto add_plan = [&](const ordered_json& from, int steps) {
     const PlanFile file = plan_from_json(from, path);
     FuzzPlan& plan = fuzz_case.plans.emplace_back(file.options, file.ranks);

@@ -90,6 +90,8 @@ constexpr NamedKind named_kinds[] = {
      [](const FuzzCase& c, const CaseCheck&) {
        return compresses(c.last().options) && c.plans.size() > 1;
      }},
+    {"compressed parameters",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.gather != "whole"; }},
     {"local steps",
      [](const FuzzCase& c, const CaseCheck&) { return c.last().options.local_steps.has_value(); }},
     {"local steps, resumed",
@@ -97,6 +99,8 @@ constexpr NamedKind named_kinds[] = {
        return c.last().options.local_steps.has_value() && c.plans.size() > 1;
      }},
     {"experts", [](const FuzzCase& c, const CaseCheck&) { return c.model.experts.exist(); }},
+    {"the same experts for all tokens",
+     [](const FuzzCase& c, const CaseCheck&) { return c.same_experts; }},
     {"experts on several ranks",
      [](const FuzzCase& c, const CaseCheck&) {
        return c.model.experts.exist() && plan_of(c.last(), c.model).expert_ranks() > 1;

@@ -27,6 +27,11 @@ void draw_exchange(Random random, FuzzCase& drawn);
 // Every second other case whose plans have replicas lets these take their steps alone, in f64 and without ZeRO.
 // Draws from a copy, too.
 void draw_local_steps(Random random, FuzzCase& drawn);
+// Every third case with experts. Draws from a copy, too.
+void draw_same_experts(Random random, FuzzCase& drawn);
+// Every second other case in f64 whose plans shard parameters compresses them while they are gathered, but for
+// adapters. Draws from a copy, too.
+void draw_gather(Random random, FuzzCase& drawn);
 // Every third case that may takes those of its plans' steps in backward that can, without clipping. Draws from
 // a copy, too.
 void draw_in_backward(Random random, FuzzCase& drawn);

@@ -132,6 +132,27 @@ void draw_exchange(Random random, FuzzCase& drawn) {
   chain(drawn);
 }
 
+void draw_same_experts(Random random, FuzzCase& drawn) {
+  random.discard(4);
+  drawn.same_experts = drawn.model.experts.exist() && random() % 3 == 0;
+}
+
+// In another type, codes depend on how the reference has rounded.
+void draw_gather(Random random, FuzzCase& drawn) {
+  random.discard(3);
+  if (random() % 2 != 0 || drops_by_rank(drawn.last()) || drawn.last().options.lora_rank > 0)
+    return;
+  FuzzCase rounded = drawn;
+  const std::string codec = one_of<const char*>(random, {"int8", "mxfp8"});
+  for (FuzzPlan& plan : rounded.plans) {
+    plan.options.gather = codec;
+    if (plan.options.dtype != DType::f64 || !is_plan(plan, drawn.model) ||
+        !plan_of(plan, drawn.model).compresses_parameters())
+      return;
+  }
+  drawn = rounded;
+}
+
 void draw_in_backward(Random random, FuzzCase& drawn) {
   random.discard(2);  // else only cases with adapters would be drawn
   // Compressed gradients depend on the buckets, which are then the units.

@@ -67,13 +67,17 @@ void write_adapters(std::mt19937_64& random, const FuzzCase& fuzz_case, const st
   writer.write(folder, DType::f64, lora);
 }
 
-// A third of the cases have an expert that many tokens choose, a third one that few do.
-void skew_routing(std::uint64_t seed, const Parameter& parameter, std::vector<double>& values) {
+// A third of the cases have an expert with high scores, a third one whose scores are zeros.
+void skew_routing(const FuzzCase& fuzz_case, const Parameter& parameter,
+                  std::vector<double>& values) {
+  // What all tokens have in common decides.
+  if (fuzz_case.same_experts && parameter.name.ends_with("ln_2.bias"))
+    for (double& each : values) each += 3;
   if (!parameter.name.ends_with("router.weight")) return;
   const auto experts = static_cast<std::size_t>(parameter.shape.back());
   for (std::size_t row = 0; row < values.size(); row += experts) {
-    if (seed % 3 == 1) values[row] *= 8;
-    if (seed % 3 == 2) values[row + experts - 1] = 0;
+    if (fuzz_case.seed % 3 == 1) values[row] *= 8;
+    if (fuzz_case.seed % 3 == 2) values[row + experts - 1] = 0;
   }
 }
 
@@ -89,7 +93,7 @@ void write_files(const FuzzCase& fuzz_case, const FuzzFiles& files) {
     std::vector<double> values(static_cast<std::size_t>(whole[i].count));
     const double mean = whole[i].initial == Initial::ones ? 1 : 0;
     for (double& each : values) each = mean + value(random);
-    skew_routing(fuzz_case.seed, whole[i], values);
+    skew_routing(fuzz_case, whole[i], values);
     weights.write(i, 0, host_slice(std::span(values)));
   }
   weights.finish();

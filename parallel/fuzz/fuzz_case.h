@@ -24,6 +24,8 @@ struct FuzzCase {
   std::uint64_t seed = 1;  // of weights, data and delays
   GptConfig model;
   std::vector<FuzzPlan> plans;
+  // All tokens of a layer choose the same experts: the others, and all of a rank's, get none.
+  bool same_experts = false;
 
   const FuzzPlan& last() const { return plans.back(); }
   FuzzPlan& last() { return plans.back(); }

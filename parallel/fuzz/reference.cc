@@ -9,6 +9,7 @@
 #include "parallel/checkpoint/box.h"
 #include "parallel/fuzz/kept.h"
 #include "parallel/fuzz/replicas_apart.h"
+#include "parallel/fuzz/rounded_passes.h"
 #include "parallel/plan/loss_scale.h"
 #include "parallel/serial/serial.h"
 #include "parallel/tags/with_tags.h"
@@ -38,6 +39,7 @@ class SerialRun {
         training_(context, plan, backend_with_tags(context, plan)),
         whole_(trained_parameters(plan.model, lora_config(plan.options))),
         fuzzed_(plan_of(fuzz_case.last(), fuzz_case.model)),
+        passes_(fuzzed_),
         is_scaled_(plan.options.dtype != DType::f64 && plan.options.loss_scaling != "none") {
     omp_set_num_threads(1);
     for (int replica = 0; replica < fuzzed_.replicas_apart(); ++replica)
@@ -50,6 +52,7 @@ class SerialRun {
     for (const auto& [number, step] : taken) {
       while (fuzz_case_.plans[plan].options.steps <= number) ++plan;
       const TrainOptions& options = fuzz_case_.plans[plan].options;
+      passes_ = plan_of(fuzz_case_.plans[plan], fuzz_case_.model);
       take(number, step, options);
       const int steps = number + 1;
       const bool is_last = steps == options.steps;
@@ -84,6 +87,8 @@ class SerialRun {
     for (const auto& rank : ranks_) {
       const double norm = rank->gradient_norm() / scale;
       step.norm = std::max(step.norm, norm);
+      // What was not sent must not change the step.
+      if (options.exchange == "galore") replace_gradients(step.gradients, scale);
       rank->update(learning_rate(options, number), clip_factor(options, norm) / scale);
     }
     if (apart_) apart_->after_step(number + 1);
@@ -110,6 +115,7 @@ class SerialRun {
   double accumulate(int number, double scale) {
     const Share all{.count = plan_.options.global_batch};
     const auto replicas = static_cast<int>(ranks_.size());
+    const RoundedPasses rounded(passes_, whole_, ranks_);
     double loss = 0;
     for (int replica = 0; replica < replicas; ++replica) {
       const Batch batch = training_.batch(number, all.part(replica, replicas));
@@ -123,6 +129,7 @@ class SerialRun {
   double validation_loss() {
     const Dataset& data = training_.dataset();
     const int length = plan_.tokens_of_sequence();
+    const RoundedPasses rounded(passes_, whole_, ranks_);
     double sum = 0;
     for (int row = 0; row < data.validation_sequences(length); ++row) {
       const auto block = static_cast<std::size_t>(row / std::max(1, fuzzed_.validated_at_once()));
@@ -137,6 +144,7 @@ class SerialRun {
   Training training_;
   const std::vector<Parameter> whole_;
   const Plan fuzzed_;
+  Plan passes_;  // the plan whose step is taken
   std::vector<std::unique_ptr<TrainingRank>>
       ranks_;  // one, or replicas that take their steps alone
   std::optional<ReplicasApart> apart_;

@@ -12,7 +12,11 @@ bool is_valid(const FuzzCase& fuzz_case) {
     check(fuzz_case.model);
     for (std::size_t i = 0; i < fuzz_case.plans.size(); ++i)
       if (fuzz_case.plans[i].options.steps <= fuzz_case.first_step(i)) return false;
-    for (const FuzzPlan& plan : fuzz_case.plans) plan_of(plan, fuzz_case.model);
+    for (const FuzzPlan& plan : fuzz_case.plans) {
+      plan_of(plan, fuzz_case.model);
+      if (plan.options.gather != "whole" && plan.options.dtype != DType::f64)
+        return false;  // see draw_gather()
+    }
     return is_stable(fuzz_case);
   } catch (const Error&) {
     return false;
