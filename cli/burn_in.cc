@@ -80,30 +80,46 @@ class Report {
     const BurnInOptions& options = command_.options;
     const LaunchOptions& world = command_.world.launch;
     std::vector<Finding> found = findings_of(run, options);
-    result_ = burn_in_json(run, options, found, world);
     if (baseline_) {
-      const std::vector<Finding> slower = slower_than(
-          *baseline_, measurements_in(result_, "this run"), run, options, command_.tolerance);
+      const std::string own = command_.json.empty() ? "RESULT_OF_THIS_RUN" : command_.json;
+      const std::vector<Finding> slower =
+          slower_than(*baseline_, measurements_in(burn_in_json(run, options, found, world), own),
+                      run, options, command_.tolerance);
       found.insert(found.end(), slower.begin(), slower.end());
-      result_ = burn_in_json(run, options, found, world);
     }
-    if (!command_.json.empty()) write_file(command_.json, result_);
-    fmt::print("{}", news_of(run, findings_, found));
-    std::fflush(stdout);
-    findings_ = std::move(found);
-    run_ = run;
+    keep(run, std::move(found));
+  }
+
+  // The run ended with an error that may be a machine's.
+  void add(const Error& error) {
+    if (run_.passes == 0 || error.kind() == ErrorKind::bad_input ||
+        error.kind() == ErrorKind::interrupted)
+      return;
+    std::vector<Finding> found = findings_;
+    found.push_back(ended_by(run_, error));
+    keep(BurnInRun(run_), std::move(found));
   }
 
   int end() {
     if (run_.passes == 0) return 0;  // under mpirun only rank 0 has a result
     fmt::print("{}", text_of(run_, findings_));
-    command_.formats.write(result_);
+    command_.formats.write_archive(result_);
     constexpr int wrong_result = 1, regression = 3;
     const Health verdict = verdict_of(findings_);
     return verdict == Health::fail ? wrong_result : verdict == Health::degraded ? regression : 0;
   }
 
  private:
+  void keep(const BurnInRun& run, std::vector<Finding> found) {
+    result_ = burn_in_json(run, command_.options, found, command_.world.launch);
+    if (!command_.json.empty()) write_file(command_.json, result_);
+    command_.formats.write_texts(result_);
+    fmt::print("{}", news_of(run, findings_, found));
+    std::fflush(stdout);
+    findings_ = std::move(found);
+    run_ = run;
+  }
+
   BurnInCommand& command_;
   std::optional<Measurements> baseline_;
   BurnInRun run_;
@@ -119,7 +135,8 @@ int run(BurnInCommand& c) {
       burn_in(context, c.options, c.world.launch,
               [&](const BurnInRun& run) { report.update(run); });
     });
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    report.add(error);
     report.end();
     throw;
   }
@@ -145,7 +162,7 @@ void add_burn_in(CLI::App& program, Command& chosen) {
                     "a machine is slow if it takes longer than others by this share at least")
         ->capture_default_str();
     app->add_option("--rounds", c.rounds,
-                    "measure only so many rounds of disjoint links in each pass")
+                    "measure only so many rounds of disjoint links in each pass, and others later")
         ->default_str(fmt::format("all pairs of up to {} ranks, {} rounds of more",
                                   most_ranks_of_all_pairs, rounds_of_more));
     app->add_option("--baseline", c.baseline,

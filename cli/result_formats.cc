@@ -50,13 +50,25 @@ bool ResultFormats::any() const {
   return !csv.empty() || !junit.empty() || !prometheus.empty() || !archive.empty();
 }
 
-void ResultFormats::write(const std::string& result) {
-  if (!any()) return;
-  const auto file = parse_json<nlohmann::ordered_json>(result, "the result", most_result_values);
+namespace {
+
+nlohmann::ordered_json parsed(const std::string& result) {
+  return parse_json<nlohmann::ordered_json>(result, "the result", most_result_values);
+}
+
+}  // namespace
+
+void ResultFormats::write_texts(const std::string& result) const {
+  if (csv.empty() && junit.empty() && prometheus.empty()) return;
+  const nlohmann::ordered_json file = parsed(result);
   if (!csv.empty()) write_file(csv, bench_csv(file));
   if (!junit.empty()) write_file(junit, bench_junit(file));
   if (!prometheus.empty()) write_file(prometheus, bench_prometheus(file));
+}
+
+void ResultFormats::write_archive(const std::string& result) {
   if (!archive_) return;
+  const nlohmann::ordered_json file = parsed(result);
   const std::string environment = file.at("context").at("lockstep.environment");
   archive_->write({{"result.json", result},
                    {"result.csv", bench_csv(file)},

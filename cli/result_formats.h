@@ -20,7 +20,13 @@ struct ResultFormats {
   void check(std::vector<std::string> outputs, const std::vector<std::string>& inputs = {});
   bool any() const;
   // Writes them; `result` is the content of the JSON file.
-  void write(const std::string& result);
+  void write(const std::string& result) {
+    write_texts(result);
+    write_archive(result);
+  }
+  // Those that a long run may write again and again, and the one at its end.
+  void write_texts(const std::string& result) const;
+  void write_archive(const std::string& result);
 
  private:
   std::shared_ptr<Archive> archive_;

@@ -136,20 +136,37 @@ class PassesOfRank {
     return flipped && flipped->rank == comm_.rank() ? flipped : std::nullopt;
   }
 
+  // Where a pass does not measure all links, later ones measure others, once these can be judged.
   void measure_links() {
     if (comm_.size() == 1) return;
-    PairsRun links = measure_pairs(context_, options_.pairs, world_);
+    constexpr int needed = static_cast<int>(fewest_samples);
+    PairsOptions options = options_.pairs;
+    const int passes_of_a_link = (needed + options.iterations - 1) / options.iterations;
+    options.first_round = static_cast<int>(passes_ / passes_of_a_link);
+    PairsRun now = measure_pairs(context_, options, world_);
     if (comm_.rank() > 0) return;
-    links_.resize(links.links.size());
-    for (std::size_t link = 0; link < links_.size(); ++link)
-      for (std::size_t test = 0; test < link_tests; ++test) {
-        std::vector<double>& samples = links.links[link].seconds[test];
-        for (const double sample : samples) links_[link][test].add(sample);
-        samples = links_[link][test].values();
-      }
-    find_classes(links);
-    links.slow = find_slow(links, options_.pairs, world_.clock);
-    run_.links = std::move(links);
+    for (MeasuredLink& link : now.links) {
+      KnownLink& known = links_[link.ranks];
+      known.measured = passes_;
+      for (std::size_t test = 0; test < link_tests; ++test)
+        for (const double sample : link.seconds[test]) known.samples[test].add(sample);
+      known.link = std::move(link);
+    }
+    forget_oldest();
+    now.links.clear();
+    for (auto& [ranks, known] : links_) {
+      MeasuredLink& link = now.links.emplace_back(known.link);
+      for (std::size_t test = 0; test < link_tests; ++test)
+        link.seconds[test] = known.samples[test].values();
+    }
+    find_classes(now);
+    now.slow = find_slow(now, options_.pairs, world_.clock);
+    run_.links = std::move(now);
+  }
+  void forget_oldest() {
+    while (links_.size() > most_links)
+      links_.erase(std::ranges::min_element(
+          links_, {}, [](const auto& known) { return known.second.measured; }));
   }
 
   Slice sums_of(Count bytes) const {
@@ -219,7 +236,12 @@ class PassesOfRank {
   BurnInRun run_;
   std::vector<int> kinds_;
   ReplayVotes votes_;
-  std::vector<std::array<Series, link_tests>> links_;
+  struct KnownLink {
+    MeasuredLink link = {};
+    std::array<Series, link_tests> samples = {};
+    std::int64_t measured = 0;  // in this pass for the last time
+  };
+  std::map<RankPair, KnownLink> links_;
 };
 
 }  // namespace

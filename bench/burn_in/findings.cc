@@ -23,7 +23,8 @@ constexpr Code missing_parts{101, Health::fail, "lockstep doctor --json   # ther
 constexpr Code slow_products{201, Health::degraded,
                              "lockstep bench model --threads 1   # there, and on another host"};
 constexpr Code slow_memory{202, Health::degraded,
-                           "look for other programs and missing memory modules there"};
+                           "lockstep burn-in --passes 20   # there alone; look for other programs "
+                           "and missing memory modules"};
 constexpr Code slow_host{301, Health::degraded, "lockstep bench pairs -n 30   # on the same hosts"};
 constexpr Code slow_cable{302, Health::degraded,
                           "lockstep bench pairs -n 30   # on these two and two more"};
@@ -32,16 +33,19 @@ constexpr Code slow_rank{303, Health::degraded,
 constexpr Code wrong_sums{401, Health::fail,
                           "lockstep bench all_reduce --algorithm all -n 100   # without this host"};
 constexpr Code odd_curve{402, Health::degraded,
-                         "lockstep bench all_reduce --algorithm all --write-tuning tuning.json"};
+                         "lockstep bench all_reduce --algorithm all --tune tuning.json"};
 constexpr Code changing_bits{501, Health::fail,
-                             "take the host out, then: lockstep burn-in --passes 100   # there"};
+                             "lockstep burn-in --passes 100   # there, out of service"};
 constexpr Code different_bits{502, Health::fail, changing_bits.next};
 constexpr Code disputed_bits{503, Health::fail,
-                             "add a third host with the same processor, to see which one is wrong"};
-constexpr Code became_slower{601, Health::degraded,
-                             "look for heat, throttling and other programs there"};
-constexpr Code below_baseline{701, Health::degraded,
-                              "lockstep compare   # of the two files, row by row"};
+                             "lockstep burn-in --passes 20   # with a third host of the same "
+                             "processor, to see which one is wrong"};
+constexpr Code became_slower{
+    601, Health::degraded,
+    "lockstep burn-in --minutes 10   # there, after a pause; look for heat, "
+    "throttling and other programs"};
+constexpr Code below_baseline{701, Health::degraded, "lockstep compare "};
+constexpr Code lost_rank{801, Health::fail, "lockstep bench pairs -n 30   # without this host"};
 
 Finding finding(const Code& code, std::vector<std::string> hosts, std::string text) {
   return {.code = code.number,
@@ -246,8 +250,19 @@ std::vector<Finding> slower_than(const Measurements& baseline, const Measurement
           finding(below_baseline, host.empty() ? std::vector<std::string>{} : std::vector{host},
                   fmt::format("{} takes {:.2f} times the time in {}", row.name, ratio, origin)));
   }
+  for (Finding& each : found) each.next += printable(baseline.path) + " " + printable(now.path);
   require(compared > 0, what, "it has none of this run's rows: use the --json file of a burn-in");
   return found;
+}
+
+Finding ended_by(const BurnInRun& run, const Error& error) {
+  std::vector<std::string> hosts;
+  const int rank =
+      error.context().failed_rank >= 0 ? error.context().failed_rank : error.context().peer;
+  if (rank >= 0 && rank < std::ssize(run.machines))
+    hosts = {run.machines[static_cast<std::size_t>(rank)].site.host};
+  return finding(lost_rank, std::move(hosts),
+                 fmt::format("pass {} did not end: {}", run.passes, error.what()));
 }
 
 std::vector<HostVerdict> verdicts_of(const BurnInRun& run, const std::vector<Finding>& findings) {

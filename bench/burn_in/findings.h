@@ -10,6 +10,7 @@
 #include "bench/burn_in/burn_in.h"
 #include "bench/results/measurements.h"
 #include "bench/results/timed_rows.h"
+#include "collectives/base/error.h"
 
 namespace lockstep {
 
@@ -35,6 +36,8 @@ std::vector<Finding> findings_of(const BurnInRun& run, const BurnInOptions& opti
 std::vector<Finding> slower_than(const Measurements& baseline, const Measurements& now,
                                  const BurnInRun& run, const BurnInOptions& options,
                                  double tolerance);
+// The run ended with this error, which a rank or a link may be to blame for.
+Finding ended_by(const BurnInRun& run, const Error& error);
 // No two sites agree more closely.
 inline constexpr double least_tolerance = 0.03;
 

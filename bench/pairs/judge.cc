@@ -28,11 +28,13 @@ const std::vector<NamedTest>& named_tests() {
   return tests;
 }
 
-std::vector<LinkTime> times_of(const PairsRun& run, bool in_host, const NamedTest& named) {
+std::vector<LinkTime> times_of(const PairsRun& run, bool in_host, const NamedTest& named,
+                               Clock clock) {
   std::map<std::pair<int, int>, int> numbers;  // by classes and class
   std::vector<LinkTime> times;
   for (const MeasuredLink& link : run.links) {
     if (run.groups[static_cast<std::size_t>(link.group)].is_one_host != in_host) continue;
+    if (clock != Clock::unit && link.of(LinkTest::latency).size() < fewest_samples) continue;
     const int number =
         numbers.try_emplace({link.classes, link.link_class}, static_cast<int>(numbers.size()))
             .first->second;
@@ -112,10 +114,6 @@ void find_classes(PairsRun& run) {
 }
 
 std::vector<SlowFinding> find_slow(const PairsRun& run, const PairsOptions& options, Clock clock) {
-  const auto has_few = [](const MeasuredLink& link) {
-    return link.of(LinkTest::latency).size() < fewest_samples;
-  };
-  if (clock != Clock::unit && std::ranges::any_of(run.links, has_few)) return {};
   // There are many links, and one false alarm is too much.
   const OutlierRule rule{
       .score = 5,
@@ -125,8 +123,9 @@ std::vector<SlowFinding> find_slow(const PairsRun& run, const PairsOptions& opti
   for (const bool in_host : {false, true}) {
     std::vector<SlowFinding> here;
     for (const NamedTest& named : named_tests())
-      for (const SlowLink& slow : slow_links(static_cast<int>(run.sites.size()),
-                                             times_of(run, in_host, named), named.directed, rule))
+      for (const SlowLink& slow :
+           slow_links(static_cast<int>(run.sites.size()), times_of(run, in_host, named, clock),
+                      named.directed, rule))
         add(here, slow, in_host, named);
     drop_links_of_units(here);
     std::ranges::stable_sort(here, std::ranges::greater{}, [](const SlowFinding& each) {

@@ -17,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t most_links = 5000;  // a file has 4 entries for each
-
 // Where each rank runs, on rank 0. Threads that the links divide into nodes are on hosts of their
 // own.
 std::vector<RankSite> sites_of(Communicator& comm) {
@@ -208,7 +206,7 @@ PairsRun measure_pairs(RankContext& context, const PairsOptions& options,
   PairsRun run{.transport = std::string(comm.transport().name()), .sites = sites_of(comm)};
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   run.groups = link_groups(hosts_of(comm, run.sites));
-  const std::vector<Round> rounds = rounds_of(run.groups, options.rounds);
+  const std::vector<Round> rounds = rounds_of(run.groups, options.rounds, options.first_round);
   check_rounds(run.groups, rounds, options);
   run.rounds = static_cast<int>(rounds.size());
   const LinkBuffers buffers(comm, *options.device, options.small_bytes, options.large_bytes,

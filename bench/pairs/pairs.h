@@ -21,6 +21,7 @@ struct PairsOptions {
   int window = 4;  // large messages in flight in one direction
   int iterations = 10, warmup = 1;
   int rounds = 0;         // of each group; 0: all pairs
+  int first_round = 0;    // of those, if not all are measured
   bool has_tests = true;  // that load the whole fabric
   double effect = 0.25;   // a link is slow if it takes that much longer than those of its class
   Device* device = &host_device();
@@ -28,6 +29,9 @@ struct PairsOptions {
 
 // With fewer samples of each link in real time, none is called slow.
 inline constexpr std::size_t fewest_samples = 8;
+
+// A file has 4 entries for each.
+inline constexpr std::size_t most_links = 5000;
 
 // Throws Error (bad_input) naming the flag and its range.
 void check(const PairsOptions& options, int ranks);

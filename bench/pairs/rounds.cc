@@ -57,7 +57,7 @@ int most_rounds(std::span<const LinkGroup> groups) {
   return most;
 }
 
-std::vector<Round> rounds_of(std::span<const LinkGroup> groups, int most) {
+std::vector<Round> rounds_of(std::span<const LinkGroup> groups, int most, int first) {
   std::vector<Round> inside, between;
   for (std::size_t number = 0; number < groups.size(); ++number) {
     const LinkGroup& group = groups[number];
@@ -68,7 +68,7 @@ std::vector<Round> rounds_of(std::span<const LinkGroup> groups, int most) {
       std::vector<Round>& rounds = group.is_one_host ? inside : between;
       const std::size_t place = group.is_one_host ? static_cast<std::size_t>(i) : rounds.size();
       if (place >= rounds.size()) rounds.resize(place + 1);
-      for (const RankPair& pair : circle_round(group.ranks, i * all / chosen))
+      for (const RankPair& pair : circle_round(group.ranks, (i * all / chosen + first) % all))
         rounds[place].push_back({.ranks = pair, .group = static_cast<int>(number)});
     }
   }

@@ -36,9 +36,9 @@ struct GroupPair {
 using Round = std::vector<GroupPair>;
 
 // Rounds that measure every pair of each group once; or, if `most` is above 0, at most so many
-// rounds of each group, evenly chosen, in which each unit meets as many others (one less if their
-// number is odd).
-std::vector<Round> rounds_of(std::span<const LinkGroup> groups, int most);
+// rounds of each group, evenly chosen from round `first` on, in which each unit meets as many others
+// (one less if their number is odd). All `first` together have every pair.
+std::vector<Round> rounds_of(std::span<const LinkGroup> groups, int most, int first = 0);
 
 // The rounds of all pairs of the largest group.
 int most_rounds(std::span<const LinkGroup> groups);

@@ -135,7 +135,8 @@ struct GivenRun {
   std::vector<std::pair<int, std::vector<std::string>>> codes() const {
     std::vector<std::pair<int, std::vector<std::string>>> found;
     for (const Finding& each : findings_of(run, options)) {
-      EXPECT_FALSE(each.text.empty() || each.next.empty());
+      EXPECT_FALSE(each.text.empty());
+      EXPECT_TRUE(each.next.starts_with("lockstep ")) << each.next;
       found.emplace_back(each.code, each.hosts);
     }
     return found;
@@ -143,6 +144,22 @@ struct GivenRun {
 };
 
 using Codes = std::vector<std::pair<int, std::vector<std::string>>>;
+
+// An error that names a rank is that of its host, any other one of all.
+TEST(BurnInFindings, SayWhatEndedTheRun) {
+  const GivenRun given(3);
+  const auto ended = [&](const ErrorContext& context) {
+    return ended_by(given.run, Error(ErrorKind::lost_rank, "rank 1 died", context));
+  };
+  EXPECT_EQ(ended({.failed_rank = 1}).hosts, std::vector<std::string>{"h1"});
+  EXPECT_EQ(ended({.peer = 2}).hosts, std::vector<std::string>{"h2"});
+  EXPECT_EQ(ended({}).hosts, std::vector<std::string>{});
+  const Finding finding = ended({.failed_rank = 1});
+  EXPECT_EQ(finding.code, 801);
+  EXPECT_EQ(verdict_of({finding}), Health::fail);
+  EXPECT_TRUE(finding.text.starts_with("pass 10 did not end: [lost rank] rank 1 died"))
+      << finding.text;
+}
 
 TEST(BurnInFindings, NameEachFaultAndItsHost) {
   EXPECT_EQ(GivenRun(5).codes(), Codes{});

@@ -114,6 +114,10 @@ TEST(PairRounds, AQuickCoverMeetsAsManyOthersEverywhere) {
         }
       }
       for (int rank = 0; rank < n; ++rank) EXPECT_GE(met[rank], rounds - n % 2);
+      for (int first = 1; first < most_rounds(link_groups(hosts)); ++first)
+        for (const Round& round : rounds_of(link_groups(hosts), rounds, first))
+          for (const GroupPair& pair : round) seen.insert(pair.ranks);
+      EXPECT_EQ(std::ssize(seen), n * (n - 1) / 2);
     }
 }
 
