@@ -45,7 +45,8 @@ class Metric {
     if (samples_.empty()) return "";
     std::string text = fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", name_, help_);
     for (const auto& [labels, values] : samples_)
-      text += fmt::format("{}{{{}}} {}\n", name_, labels, percentile(values, 0.5));
+      text += fmt::format("{}{} {}\n", name_, labels.empty() ? "" : "{" + labels + "}",
+                          percentile(values, 0.5));
     return text;
   }
 
