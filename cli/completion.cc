@@ -19,16 +19,14 @@ constexpr const char* bash = R"sh(_lockstep() {
 }
 complete -o default -F _lockstep lockstep
 )sh";
+// As a file of fpath it is the body of the function; sourced, it says whose the function is.
 constexpr const char* zsh = R"sh(#compdef lockstep
 _lockstep() {
   local -a found
-  found=(${(f)" $(lockstep complete "${(@)words[2,CURRENT]}" 2 > / dev / null) "})
-    if (($ #found));
-then compadd - a found;
-else _files;
-fi
+  found=(${(f)"$(lockstep complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  if (( $#found )); then compadd -a found; else _files; fi
 }
-compdef _lockstep lockstep
+if [ "$funcstack[1]" = _lockstep ]; then _lockstep "$@"; else compdef _lockstep lockstep; fi
 )sh";
 constexpr const char* fish =
     R"sh(complete -c lockstep -a '(lockstep complete (commandline -opc)[2..] (commandline -ct))'

@@ -120,6 +120,30 @@ class Install(unittest.TestCase):
                         'printf "%s\\n" "${COMPREPLY[@]}"', PATH=f"{self.program.parent}:{os.environ['PATH']}")
             self.assertEqual(set(found.split()), expected, line)
 
+    def test_completion_of_other_shells(self):
+        """zsh with stand-ins for what its completion system calls; fish completes a line by itself."""
+        zsh = self.prefix / "share/zsh/site-functions/_lockstep"
+        path = f"{self.program.parent}:{os.environ['PATH']}"
+        stand_ins = ("compdef() { print -r -- compdef $*; }; compadd() { print -rl -- ${(P)2}; }; _files() { print -r -- files; }; ")
+        tried = 0
+        for words, expected in ((["tra"], {"train"}), (["train", "d"], {"ddp"}), (["train", "ddp", "--bucket"], {"--bucket-bytes"}),
+                                (["train", "ddp", "--json", "fil"], {"files"})):
+            line = " ".join(["lockstep", *words])
+            if shutil.which("zsh"):
+                # Sourced, and as a file of fpath.
+                for load in (f"source {zsh}; words=({line}); CURRENT={len(words) + 1}; _lockstep",
+                             f"fpath=({zsh.parent} $fpath); autoload -Uz _lockstep; words=({line}); CURRENT={len(words) + 1}; _lockstep"):
+                    found = set(run("zsh", "-f", "-c", stand_ins + load, PATH=path).split("\n")) - {"", "compdef _lockstep lockstep"}
+                    self.assertEqual(found, expected, line)
+                    tried += 1
+            if shutil.which("fish") and expected != {"files"}:
+                script = self.prefix / "share/fish/vendor_completions.d/lockstep.fish"
+                found = run("fish", "--no-config", "-c", f'source {script}; complete -C "{line}"', PATH=path)
+                self.assertEqual({each.split()[0] for each in found.splitlines()}, expected, line)
+                tried += 1
+        if tried == 0:
+            self.skipTest("neither zsh nor fish")
+
     @unittest.skipUnless(WHOLE, "takes a minute")
     def test_package(self):
         if not shutil.which("dpkg-shlibdeps"):
