@@ -126,6 +126,28 @@ class Mpi(unittest.TestCase):
                 for line in exact:
                     self.assertEqual(line["expected"], line["measured"], line)
 
+    def test_experts(self):
+        golden = GOLDEN.with_name("tiny_moe")
+        expected = json.loads((golden / "expected.json").read_text())
+        run = ["--model", golden / "config.json", "--init", golden / "init.safetensors", "--data", golden / "tokens.bin", "--order", "sequential",
+               "--global-batch", "8", "--sequence-length", "32", "--dtype", "f64", "--threads", "1", "--steps", "3", "--json", "r.json"]
+        cases = ((2, ["--ep", "2"]), (4, ["--ep", "4"]), (4, ["--ep", "2", "--tp", "2", "--sequence-parallel"]),
+                 (4, ["--ep", "2", "--cp", "2"]), (4, ["--ep", "2", "--pp", "2", "--micro-batches", "4"]),
+                 (4, ["--ep", "2", "--zero", "3"]), (4, ["--ep", "2", "--zero", "2", "--micro-batches", "2"]))
+        for ranks, words in cases[:1] if SANITIZED else cases:
+            with self.subTest(ranks=ranks, words=words):
+                done, _ = self.run_ranks(ranks, "train", "moe", *words, *run)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                result = json.loads((self.path / "r.json").read_text())
+                exact = [line for line in result["theory"] if line["exact"]]
+                self.assertGreaterEqual(len(exact), 8 * ranks)
+                for line in exact:
+                    self.assertEqual(line["expected"], line["measured"], line)
+                self.assertEqual(len(result["steps"]), 3)
+                for step, loss, norm, aux in zip(result["steps"], expected["losses"], expected["grad_norms"], expected["aux_losses"]):
+                    for key, value in (("loss", loss), ("grad_norm", norm), ("aux_loss", aux)):
+                        self.assertAlmostEqual(step[key] / value, 1, delta=1e-10)
+
     def test_auto_knows_that_processes_map_each_others_memory(self):
         done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "0")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -82,6 +82,13 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::pp] = 2, o.schedule = "gpipe", o.micro_batches = 2;
            o.zero_stage = 3;
          }},
+        {"tp", 2, [](TrainOptions&) {}},
+        {"sp", 2, [](TrainOptions&) {}},
+        {"cp", 2, [](TrainOptions&) {}},
+        {"moe", 4,
+         [](TrainOptions& o) {
+           o.expert_ranks = 2, o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true;
+         }},
     }),
     [](const auto& test) { return std::to_string(test.index); });
 

@@ -73,6 +73,14 @@ TEST_P(Offloaded, EveryStageHasTheSameBits) {
   }
 }
 
+TEST_P(Offloaded, ExpertsHaveTheSameBits) {
+  const bool divides = GetParam() % 2 == 0;
+  TrainOptions options = test::run_with_experts(divides ? "moe" : "fsdp");
+  if (divides) options.expert_ranks = 2, options.zero_stage = 3;
+  options.steps = 2;
+  expect_same_bits(options);
+}
+
 TEST_P(Offloaded, EveryTypeHasTheSameBits) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     SCOPED_TRACE(name_of(dtype));

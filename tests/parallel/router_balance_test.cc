@@ -104,6 +104,9 @@ INSTANTIATE_TEST_SUITE_P(
            o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.zero_stage = 1;
            o.recompute = "selective";
          }},
+        {"sp", 2, [](TrainOptions&) {}},
+        {"cp", 2, [](TrainOptions&) {}},
+        {"moe", 4, [](TrainOptions& o) { o.expert_ranks = 2, o.mesh_lengths[Axis::tp] = 2; }},
     }),
     [](const auto& test) { return std::to_string(test.index); });
 
