@@ -1,9 +1,8 @@
-"""Trains the model nano-moe with PyTorch, a loop over experts, for comparison with ours. Prints the milliseconds of a step and
-tokens per second.
+"""Trains the model nano-moe with PyTorch, a loop over experts, for comparison with ours.
 
 python3 pytorch_moe.py [--batch 8] [--steps 50] [--threads 1] [--compile]
 
-As PyTorch's users write it: each expert takes the rows of its tokens, and adds its outputs back to them. AdamW in one call, f32, the
+Prints the milliseconds of a step and tokens per second. As PyTorch's users write it: each expert takes the rows of its tokens, and adds its outputs back to them. AdamW in one call, f32, the
 gradient clipped to a norm of 1.
 """
 
