@@ -57,6 +57,25 @@ class Mpi(unittest.TestCase):
             for line in result["theory"]:
                 self.assertEqual(line["expected"], line["measured"], line)
 
+    @unittest.skipIf(SANITIZED, "the code of other runs")
+    def test_hostfiles_and_several_groups_of_processes(self):
+        """A file of hosts; and `:` between groups of processes, which make one world and must say the same."""
+        flag, line = ("--hostfile", "localhost slots=4\n") if LIBRARY == "openmpi" else ("-f", "localhost:4\n")
+        (self.path / "hosts").write_text(line)
+        words = ["train", "ddp", *GOLDEN_RUN, "--steps", "3", "--json", "r.json"]
+        others = (":", "-np", "3", PROGRAM, *words)
+        expected = json.loads((GOLDEN / "expected.json").read_text())
+        for ranks, more, flags in ((4, (), (flag, "hosts")), (1, others, ())):
+            done, _ = self.run_ranks(ranks, *words, *more, flags=flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads((self.path / "r.json").read_text())
+            self.assertEqual((len(result["ranks"]), len(result["steps"])), (4, 3))
+            for step, loss in zip(result["steps"], expected["losses"]):
+                self.assertAlmostEqual(step["loss"] / loss, 1, delta=1e-9)
+        done, _ = self.run_ranks(1, *words, *others, "--lr", "0.5")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--lr", done.stderr)
+
     def test_parameter_server(self):
         expected = json.loads((GOLDEN / "expected.json").read_text())
         cases = ((4, ["--colocated"]), (3, ["--servers", "2", "--mode", "asp"]), (1, ["--colocated", "--mode", "asp"]),
