@@ -50,6 +50,18 @@ class Cli(unittest.TestCase):
         self.assertIn(part, said)
         self.assertNotIn("terminate called", said)
 
+    def test_processes_that_found_no_world_are_refused(self):
+        """As launchers say it in the environment; a single process is an ordinary one."""
+        for number, said in (("4", "{} started 4 processes ({}=4)"), ("1", None)):
+            for launcher, size, rank in (("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"), ("flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
+                                         ("PALS", "PALS_SIZE", "PALS_RANKID")):
+                words, environment = ("train", "serial", "--steps", "1", "--global-batch", "1"), {size: number, rank: "0"}
+                if said:
+                    self.refused(said.format(launcher, size), *words, **environment)
+                else:
+                    self.assertEqual(self.run_program(*words, **environment).returncode, 0)
+        self.refused("none of PALS_SIZE says how many", "train", "serial", PALS_RANKID="0")
+
     def result_with_settings(self, words, given):
         environment = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
         subprocess.run([PROGRAM, *words, "--json", "r.json"], cwd=self.path, check=True, capture_output=True, timeout=120,
