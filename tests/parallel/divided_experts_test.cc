@@ -388,6 +388,30 @@ TEST(TokenDispatchers, HaveTheNamesOfTheOption) {
   EXPECT_THROW(dispatch_method("ring"), Error);
 }
 
+// Two stages of four replicas along tp 2: rank = 8 stage + 2 replica + place along tp. Neighbouring replicas
+// divide experts, and every second one has the same.
+TEST(DividedExpertsPlan, HaveTheseGroups) {
+  TrainOptions options = test::run_with_experts("moe");
+  options.mesh_lengths[Axis::tp] = options.mesh_lengths[Axis::pp] = 2;
+  options.expert_ranks = 2;
+  options.micro_batches = 2;
+  const Plan plan = plan_of(options, 16);
+  using Group = Mesh::Group;
+  const Group divide[] = {{0, 2}, {1, 3}, {0, 2}, {1, 3}, {4, 6}, {5, 7}, {4, 6}, {5, 7}},
+              same[] = {{0, 4}, {1, 5}, {2, 6}, {3, 7}, {0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  for (int rank = 0; rank < 16; ++rank) {
+    const auto at_stage = [&](Group group) {
+      for (int& each : group) each += rank / 8 * 8;
+      return group;
+    };
+    EXPECT_EQ(plan.expert_group(rank), at_stage(divide[rank % 8])) << rank;
+    EXPECT_EQ(plan.replica_group(rank, ParameterSet::experts), at_stage(same[rank % 8])) << rank;
+    EXPECT_EQ(plan.replica_group(rank, ParameterSet::dense),
+              at_stage({rank % 2, rank % 2 + 2, rank % 2 + 4, rank % 2 + 6}))
+        << rank;
+  }
+}
+
 TEST(DividedExpertsPlan, AreRefusedWhereTheyDoNotFit) {
   int refused = 0;
   const auto expect = [&](int ranks, void (*set)(TrainOptions&), const char* said) {
