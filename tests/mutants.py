@@ -226,7 +226,7 @@ MUTANTS = [
     ("parallel/train/runtime.cc", "weights.set(model_.of(own.set)); });", "if (own.set == ParameterSet::dense) weights.set(model_.of(own.set)); });"),
     ("parallel/train/runtime.cc", "for (Replicated& own : sets_) own.data->take_restored();", "sets_.front().data->take_restored();"),
     ("parallel/train/runtime.cc", "if (is_trained(own.set)) states.emplace_back", "if (own.set == ParameterSet::dense) states.emplace_back"),
-    ("parallel/expert/ranks.cc", "  wait([&] { dispatcher_->dispatch(rows); });", "  if (of_experts.count == 0) return;\n  wait([&] { dispatcher_->dispatch(rows); });"),
+    ("parallel/expert/ranks.cc", "  if (!meanwhile_ && !in_turns) return", "  if (rows.of_experts.count == 0) return;\n  if (!meanwhile_ && !in_turns) return"),
     ("parallel/expert/experts.cc", "  own_forward(backend, made_here, a, routes.of_expert, most_rows_here(), ledger);\n", "  if (routes.rows() == 0) return;\n  own_forward(backend, made_here, a, routes.of_expert, most_rows_here(), ledger);\n"),
     ("parallel/expert/experts.cc", "const Slice made_here = scratch(ExpertRanks::Use::by_expert,", "const Slice made_here = scratch(ExpertRanks::Use::by_rank,"),
     ("parallel/expert/experts.cc", "dinput_here = scratch(ExpertRanks::Use::by_expert,", "dinput_here = scratch(ExpertRanks::Use::by_rank,"),
