@@ -10,9 +10,8 @@
 
 namespace lockstep {
 
-// The seconds of CPU time that something takes while one rank computes; while as many do as the machine
-// runs at once, which then share caches and memory; and while more than that take turns, each of which finds
-// the caches full of others' data.
+// The seconds of CPU time that something takes on one rank alone; on one rank for each core, which share
+// caches and memory; and on more ranks than cores, which take turns and find the caches full of others' data.
 struct OwnSeconds {
   double alone = 0, together = 0;
   double in_turns = 0;  // 0 in a file of an older version
