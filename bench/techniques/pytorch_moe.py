@@ -2,8 +2,8 @@
 
 python3 pytorch_moe.py [--batch 8] [--steps 50] [--threads 1] [--compile]
 
-Prints the milliseconds of a step and tokens per second. As PyTorch's users write it: each expert takes the rows of its tokens, and adds its outputs back to them. AdamW in one call, f32, the
-gradient clipped to a norm of 1.
+Prints the milliseconds of a step and tokens per second. As PyTorch's users write it: each expert takes the rows of its tokens, and
+adds its outputs back to them. AdamW in one call, f32, the gradient clipped to a norm of 1.
 """
 
 import argparse
