@@ -59,6 +59,28 @@ void print_experts(const std::vector<StepRecord>& steps) {
                100 * steps.back().dropped_share);
 }
 
+// How evenly the work of experts lay on the ranks that divide them.
+void print_expert_rows(const Plan& plan, const std::vector<RankRecord>& ranks) {
+  if (plan.expert_ranks() == 1) return;
+  const auto rows_of = [&](int rank) {
+    return ranks[static_cast<std::size_t>(rank)].expert_rows.value_or(0);
+  };
+  double most = 0;
+  int busiest = 0;
+  for (const RankRecord& rank : ranks) {
+    std::int64_t all = 0;
+    const Mesh::Group group = plan.expert_group(rank.rank);
+    for (const int other : group) all += rows_of(other);
+    const double times = static_cast<double>(rows_of(rank.rank)) *
+                         static_cast<double>(group.size()) / static_cast<double>(all);
+    if (times > most) most = times, busiest = rank.rank;
+  }
+  fmt::print(
+      "rank {} computed the most rows of experts in it: {}, {:.2f} times the mean of the "
+      "ranks that divide them\n",
+      busiest, rows_of(busiest), most);
+}
+
 // Reports the effect of a NaN among the gradients: without loss scaling the run would have failed.
 void print_skipped_steps(const LaunchOptions& launch, const TrainResult& result) {
   const auto skipped = std::ranges::count_if(result.steps, &StepRecord::skipped);
@@ -105,7 +127,10 @@ void print_summary(const Plan& plan, const LaunchOptions& launch, const TrainRes
   fmt::print("loss {:.4f} -> {:.4f}", first.loss, last.loss);
   if (!result.validation.empty()) fmt::print("   validation {:.4f}", result.validation.back().loss);
   fmt::print("   (unigram entropy of the data {:.4f})\n", result.unigram_entropy);
-  if (last.aux_loss) print_experts(result.steps);
+  if (last.aux_loss) {
+    print_experts(result.steps);
+    print_expert_rows(plan, result.ranks);
+  }
   const double seconds = step_seconds(result.steps, launch.clock);
   if (launch.clock == Clock::unit)
     fmt::print("{:g} units of time per step\n\n", seconds);

@@ -47,7 +47,7 @@ TRAINING = {
     "steps": [{"step": COUNT, "loss": NUMBER, "seconds": SPAN, "tokens_per_second": SPAN, "aux_loss?": NUMBER, "router_entropy?": NUMBER,
                "tokens_of_experts?": [[COUNT]]}],
     "validation": [{"step": COUNT, "loss": NUMBER}],
-    "ranks": [{"rank": COUNT, "peak_bytes": Map(COUNT), "host?": TEXT, "device?": TEXT,
+    "ranks": [{"rank": COUNT, "peak_bytes": Map(COUNT), "host?": TEXT, "device?": TEXT, "expert_rows?": COUNT,
                "own?": {"steps": COUNT, "seconds": SPAN, "waited": SPAN, "first_step": SPAN, "error?": SPAN},
                "waited_for?": [{"rank": COUNT, "seconds": SPAN}]}],
     "slow_ranks?": _SLOW_RANKS,

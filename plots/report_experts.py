@@ -28,6 +28,10 @@ def experts_section(results):
         most, least = max(sent, key=sent.get), min(sent, key=sent.get)
         finding += (f" In a step, rank {most} sends {bytes_text(sent[most])} of experts' rows, the most, and rank {least} "
                     f"{bytes_text(sent[least])}, the least.")
+        computed = {rank["rank"]: rank["expert_rows"] for rank in run.data["ranks"] if "expert_rows" in rank}
+        if computed:
+            most, least = max(computed, key=computed.get), min(computed, key=computed.get)
+            finding += f" The experts of rank {most} compute {computed[most]} rows, the most, and those of rank {least} {computed[least]}, the least."
     exchanged = [chart for trace in results.traces if (chart := experts.between_ranks(trace))][:1]
     charts = [*experts.charts_of_runs([(own, name) for own, name in runs]), *_exchanges(runs), *exchanged]
     return Section("Expert parallelism", finding, "Tokens count once for each expert that they chose. Equally busy experts do not mean that ranks send "

@@ -432,6 +432,7 @@ MUTANTS = [
     ("parallel/matrices/owners.cc", "placed.place -= first", "placed.place -= part.offset"),
     ("parallel/matrices/owners.cc", "if (rounds_.size() % 2 == 1 && number == owners)", "if (place_ % 2 == 1)"),
     ("parallel/matrices/exchange.cc", "backend_.copy(here, there, 0);", "backend_.copy(there, here, 0);"),
+    ("parallel/expert/experts.cc", "ranks_.record(std::move(dispatched), routes.rows());", "ranks_.record(std::move(dispatched), std::ssize(routing.tokens));"),
     ("parallel/exchange/codec.cc", "x[first + i] >= 0", "x[first + i] > 0"),
     ("parallel/exchange/codec.cc", "(1 << (bits - 1)) - 1", "(1 << (bits - 1))"),
     ("parallel/exchange/codec.cc", "bits == 4 && i % 2 == 0", "bits == 4 && i % 2 == 1"),

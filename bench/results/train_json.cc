@@ -58,6 +58,7 @@ ordered_json counts_of(const RankRecord& rank) {
     object["offload"] = {{"read_bytes", rank.offload.read_bytes},
                          {"written_bytes", rank.offload.written_bytes}};
   if (rank.attention_pairs > 0) object["attention_pairs"] = rank.attention_pairs;
+  if (rank.expert_rows) object["expert_rows"] = *rank.expert_rows;
   return object;
 }
 

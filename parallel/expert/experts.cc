@@ -144,7 +144,7 @@ void DividedExperts::forward(Backend& backend, Slice made, LayerStash& kept, Rou
   if (tokens.in_training() && !tokens.again) {
     DispatchedRows dispatched = dispatched_rows(routing);
     dispatched.of_parts = routes.of_parts;
-    ranks_.record(std::move(dispatched));
+    ranks_.record(std::move(dispatched), routes.rows());
   }
   const Count sent = std::ssize(routing.tokens);
   auto& a = kept.own<Activations>();

@@ -112,8 +112,17 @@ class ExpertRanks {
 
   // The rows of each dispatch since begin_step(), in training and the first time only.
   void begin_step() { dispatched_.clear(); }
-  void record(DispatchedRows rows) { dispatched_.push_back(std::move(rows)); }
+  // `computed`: by this rank's experts.
+  void record(DispatchedRows rows, Count computed) {
+    dispatched_.push_back(std::move(rows));
+    computed_ += computed;
+  }
   const std::vector<DispatchedRows>& dispatched() const { return dispatched_; }
+  // Rows that this rank's experts have computed so far, of all these dispatches; none if every rank has
+  // all experts.
+  std::optional<Count> computed() const {
+    return group_.split.is_divided() ? std::optional(computed_) : std::nullopt;
+  }
   double waiting_seconds() const {
     return (waiting_ ? waiting_->seconds() : 0) + parts_.waiting_seconds();
   }
@@ -152,6 +161,7 @@ class ExpertRanks {
   Ledger& ledger_;
   std::optional<Stopwatch> waiting_;
   std::vector<DispatchedRows> dispatched_;
+  Count computed_ = 0;
 };
 
 }  // namespace lockstep

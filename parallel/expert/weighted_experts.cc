@@ -122,7 +122,7 @@ void WeightedExperts::mix(Backend& backend, Slice out, Slice base, Slice x, Laye
   if (tokens.in_training() && !tokens.again) {
     DispatchedRows dispatched = dispatched_rows(routing);
     dispatched.of_parts = routes.of_parts;
-    ranks_.record(std::move(dispatched));
+    ranks_.record(std::move(dispatched), routes.rows());
   }
   auto& a = kept.own<Kept>();
   const Slice leaving = rows(Use::leaving, most_sent(routing), std::ssize(sent.tokens));

@@ -58,6 +58,7 @@ json to_json(const RankRecord& record, const std::vector<TheoryRecord>& theory) 
                {"traffic", json::object()},
                {"theory", json::array()}};
   for (const auto& [label, volume] : record.traffic) text["traffic"][label] = to_json(volume);
+  if (record.expert_rows) text["expert_rows"] = *record.expert_rows;
   for (const WaitedFor& waited : record.waited_for)
     text["waited_for"].push_back({waited.rank, waited.seconds});
   for (const TheoryRecord& t : theory)
@@ -71,6 +72,7 @@ void read_rank(const json& text, TrainResult& result) {
   record.offload = {.read_bytes = text["offload"][0], .written_bytes = text["offload"][1]};
   record.in_flight = text["in_flight"];
   record.attention_pairs = text["attention_pairs"];
+  if (text.contains("expert_rows")) record.expert_rows = text["expert_rows"];
   record.busy_seconds = text["busy"];
   record.idle_seconds = text["idle"];
   record.exposed_communication_seconds = text["exposed"];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "collectives/base/report_label.h"
@@ -17,6 +18,7 @@ struct CountedStep {
   std::map<std::string, Volume, std::less<>> traffic;
   TierTraffic offload = {};
   std::int64_t attention_pairs = 0;
+  std::optional<std::int64_t> expert_rows = {};
   double seconds = 0;           // by the rank's clock
   ExposedSeconds exposed = {};  // of them, spent waiting
   double late = 0;              // of these, in which this rank did not run

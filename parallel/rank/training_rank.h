@@ -114,6 +114,8 @@ class TrainingRank {
   virtual TierTraffic tier_traffic() const { return {}; }
   // (query, key) pairs that this rank's context-parallel attention has computed so far in training.
   virtual std::int64_t attention_pairs() const { return 0; }
+  // Rows that its experts have computed so far in training, if ranks divide or split the experts.
+  virtual std::optional<std::int64_t> expert_rows() const { return {}; }
   // What is predicted for this rank.
   virtual Prediction prediction() const = 0;
 };

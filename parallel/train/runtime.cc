@@ -209,6 +209,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
     return all;
   }
   std::int64_t attention_pairs() const override { return tokens_.pairs(); }
+  std::optional<std::int64_t> expert_rows() const override { return experts_.computed(); }
   Prediction prediction() const override {
     Environment environment{.dispatched = experts_.dispatched(),
                             .expert_ranks_per_node = experts_.ranks_per_node(),

@@ -283,7 +283,7 @@ TEST(AssumedRows, AreThoseOfDryRuns) {
     set(run);
     return run;
   };
-  const auto traffic_of = [](const Plan& plan, int rank) {
+  const auto record_of = [](const Plan& plan, int rank) {
     TrainResult result;
     launch_alone({.ranks = plan.ranks,
                   .fault = {},
@@ -291,7 +291,7 @@ TEST(AssumedRows, AreThoseOfDryRuns) {
                   .device = &none_device()},
                  rank, [&](RankContext& context) { result = dry_run(context, plan); });
     EXPECT_TRUE(theory_holds(result)) << rank;
-    return result.ranks.front().traffic;
+    return result.ranks.front();
   };
   for (const std::string& choices : {std::string("zipf:1"), file})
     for (const auto& [ranks, set] : std::vector<std::pair<int, void (*)(TrainOptions&)>>{
@@ -327,7 +327,10 @@ TEST(AssumedRows, AreThoseOfDryRuns) {
       for (int rank = 0; rank < ranks; ++rank) {
         const Prediction prediction = predict(plan, rank, environment),
                          evenly = predict(in_turn, rank, environment);
-        EXPECT_EQ(traffic_of(plan, rank), prediction.traffic) << choices << " " << rank;
+        const RankRecord counted = record_of(plan, rank);
+        EXPECT_EQ(counted.traffic, prediction.traffic) << choices << " " << rank;
+        EXPECT_EQ(counted.expert_rows, AssumedRows(plan, rank).loads()[plan.expert_rank(rank)])
+            << choices << " " << rank;
         differs = differs || prediction.traffic != evenly.traffic;
         for (int use = 0; use < memory_uses; ++use)
           EXPECT_EQ(prediction.peak_bytes[static_cast<std::size_t>(use)]->value,

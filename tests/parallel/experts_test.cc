@@ -27,6 +27,41 @@ void PrintTo(const ExpertPlan& plan, std::ostream* out) {
   *out << plan.technique << " on " << plan.ranks;
 }
 
+std::vector<Count> layers_with_experts(const Plan& plan, int stage_rank) {
+  std::vector<Count> places;  // among the model's layers with experts
+  const std::vector<int> rank_of_stage = plan.schedule.rank_of_stage();
+  for (int s = 0, place = 0; s < plan.schedule.stages; ++s) {
+    const auto [first, count] = layers_of_stage(plan.model.layers, plan.schedule.stages, s);
+    for (int layer = first; layer < first + count; ++layer) {
+      if (!plan.model.experts.in_layer(layer)) continue;
+      if (rank_of_stage[static_cast<std::size_t>(s)] == stage_rank) places.push_back(place);
+      ++place;
+    }
+  }
+  return places;
+}
+
+// The ranks with the same layers and experts have computed all rows of these, and each row as often as
+// there are ranks that split an expert.
+void expect_counted_rows(const Plan& plan, const TrainResult& result) {
+  std::map<std::pair<int, int>, Count> counted, expected;  // by place along pp and ep
+  for (const RankRecord& rank : result.ranks) {
+    const std::pair place(plan.place(rank.rank, Axis::pp), plan.expert_rank(rank.rank));
+    ASSERT_EQ(rank.expert_rows.has_value(), plan.split(rank.rank).experts.is_divided());
+    if (!rank.expert_rows) return;
+    counted[place] += *rank.expert_rows;
+    if (expected.contains(place)) continue;
+    const auto own = plan.model.experts.number / plan.expert_ranks();
+    for (const Count layer : layers_with_experts(plan, place.first)) {
+      const auto& tokens =
+          result.steps.back().tokens_of_experts.at(static_cast<std::size_t>(layer));
+      const auto first = tokens.begin() + place.second * own;
+      expected[place] += plan.expert_tensor_ranks() * std::reduce(first, first + own);
+    }
+  }
+  EXPECT_EQ(counted, expected);
+}
+
 class ExpertPlans : public WithPoison, public testing::WithParamInterface<ExpertPlan> {};
 
 TEST_P(ExpertPlans, ReproduceTheGoldenRun) {
@@ -39,6 +74,7 @@ TEST_P(ExpertPlans, ReproduceTheGoldenRun) {
   EXPECT_GT(result.theory.size(), 5);
   ASSERT_EQ(result.steps.size(), 3);
   test::expect_golden_experts(result, 1e-10);
+  expect_counted_rows(plan_of(options, ranks), result);
 }
 
 INSTANTIATE_TEST_SUITE_P(

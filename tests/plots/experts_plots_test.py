@@ -66,10 +66,12 @@ class Experts(unittest.TestCase):
         step = run["steps"][-1]
         times = max(max(layer) * len(layer) / sum(layer) for layer in step["tokens_of_experts"])
         sent = [sum(rank["sent_bytes"][label] for label in LABELS) for rank in run["ranks"]]
+        rows = [rank["expert_rows"] for rank in run["ranks"]]
         finding = self.section("moe.json", "moe.trace.json").finding
         for part in (f"{times:.2f} times the mean", f"MaxVio is {times - 1:.2f}",
                      f"entropy is {step['router_entropy']:.2f} nats of {math.log(4):.2f}, that of 4 equal experts",
-                     f"rank {sent.index(max(sent))} sends {bytes_text(max(sent))} of", f"rank {sent.index(min(sent))} {bytes_text(min(sent))}, the least"):
+                     f"rank {sent.index(max(sent))} sends {bytes_text(max(sent))} of", f"rank {sent.index(min(sent))} {bytes_text(min(sent))}, the least",
+                     f"experts of rank {rows.index(max(rows))} compute {max(rows)} rows, the most", f"rank {rows.index(min(rows))} {min(rows)}, the least"):
             self.assertIn(part, finding)
         self.assertNotIn("dropped", finding)
 
