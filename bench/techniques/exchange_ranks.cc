@@ -37,7 +37,7 @@ class ExchangedModel {
 
   // Exchanges everything once, and returns the seconds that this rank takes.
   double step() {
-    data_->begin();
+    data_->begin(1);
     Transport& clock = context_.world.transport();
     const int all = number_of_parameters();
     if (plan_.zero_stage() == 0) fill_gradients(0, all - 1);

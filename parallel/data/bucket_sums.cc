@@ -17,6 +17,17 @@ Count most_elements(const std::vector<Bucket>& buckets) {
   return most;
 }
 
+void multiply(Slice numbers, double factor) {
+  if (!numbers.device->stores()) return;
+  const auto all = [factor](auto span) {
+    for (auto& x : span) x = static_cast<std::remove_reference_t<decltype(x)>>(x * factor);
+  };
+  if (numbers.dtype == DType::f64)
+    all(host_span<double>(numbers));
+  else
+    all(host_span<float>(numbers));
+}
+
 }  // namespace
 
 WholeSteps::WholeSteps(const Plan& plan)
@@ -55,6 +66,22 @@ BucketSums::BucketSums(const Plan& plan, const Parameters& parameters,
   if (type != flat.dtype) widened_ = comm.scratch({.dtype = type, .device = flat.device}, most);
   compressed_ = make_compressed_sum(exchange_of(plan), type, exchanged_buckets(parameters, buckets),
                                     comm, *flat.device);
+  if (!may_skip_kept(plan)) return;
+  for (const Slice& kept : compressed_->all_kept())
+    before_.push_back(comm.scratch(kept, kept.count));
+}
+
+void BucketSums::begin(double loss_scale) {
+  loss_scale_ = loss_scale;
+  const std::vector<Slice> now = kept();
+  for (std::size_t i = 0; i < before_.size(); ++i)
+    now[i].device->copy(before_[i].slice(now[i].count, now[i].dtype), now[i]);
+}
+
+void BucketSums::skip() {
+  const std::vector<Slice> now = kept();
+  for (std::size_t i = 0; i < before_.size(); ++i)
+    now[i].device->copy(now[i], before_[i].slice(now[i].count, now[i].dtype));
 }
 
 void BucketSums::run(Communicator& comm, std::size_t number, Slice numbers, std::int64_t steps) {
@@ -62,11 +89,14 @@ void BucketSums::run(Communicator& comm, std::size_t number, Slice numbers, std:
     return exchange_->run(numbers, [&](Slice encoded) {
       all_reduce(comm, encoded, ReduceOp::sum, algorithms_[number]->name);
     });
-  if (widened_.bytes() == 0) return compressed_->run(comm, number, numbers);
-  const Slice wide = widened_.slice(numbers.count, statistics_type(numbers.dtype));
-  numbers.device->convert(wide, numbers);
+  const bool is_narrow = widened_.bytes() > 0;
+  const Slice wide =
+      is_narrow ? widened_.slice(numbers.count, statistics_type(numbers.dtype)) : numbers;
+  if (is_narrow) numbers.device->convert(wide, numbers);
+  if (!before_.empty()) multiply(wide, 1 / loss_scale_);
   compressed_->run(comm, number, wide);
-  numbers.device->convert(numbers, wide);
+  if (!before_.empty()) multiply(wide, loss_scale_);
+  if (is_narrow) numbers.device->convert(numbers, wide);
 }
 
 void BucketSums::take_projectors(const WholeMatrices& matrices) {

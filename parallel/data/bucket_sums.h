@@ -40,6 +40,10 @@ class BucketSums {
              Communicator& comm, Slice flat);
   // To call before the first run. The matrices, which must outlive it, are those of the parameters.
   void take_projectors(const WholeMatrices& matrices);
+  // To call before the sums of a step, whose gradients are multiples by this. What is kept has no scale.
+  void begin(double loss_scale);
+  // Nothing was kept since begin(): the gradients have overflowed.
+  void skip();
   // `numbers` of bucket `number` become their sum over the ranks. After so many optimizer steps.
   void run(Communicator& comm, std::size_t number, Slice numbers, std::int64_t steps);
   // The algorithms of the buckets, if they are all-reduced.
@@ -53,6 +57,9 @@ class BucketSums {
   std::optional<GradientExchange> exchange_;
   std::unique_ptr<CompressedSum> compressed_;  // instead in all other steps, if the plan says so
   Memory widened_;                             // 16-bit gradients of a bucket, for it
+  double loss_scale_ = 1;
+  // Where steps may be skipped, what was kept when this one began.
+  std::vector<Memory> before_;
 };
 
 // What a rank does with its buckets, for the closed forms.

@@ -12,6 +12,11 @@ ExchangeMethod exchange_of(const Plan& plan) {
   return method;
 }
 
+bool may_skip_kept(const Plan& plan) {
+  return plan.compresses_gradients() && exchange_of(plan).has_feedback() &&
+         loss_scaling(plan.options) != "none";
+}
+
 std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
                                                const std::vector<Bucket>& buckets) {
   std::vector<ExchangedBucket> all;
@@ -43,11 +48,11 @@ Count add_compressed(Terms& terms, const Plan& plan, const ReplicaGroup& replica
   terms.bytes_formula = exchange_formula(method);
   terms.messages_formula = plan.options.exchange + " messages * buckets";
   if (!use.sent.empty()) terms.send(use.label, sum, 1, terms.bytes_formula);
-  terms.hold(
-      {.use = MemoryUse::communication,
-       .bytes = exchange_memory_bytes(method, type, buckets, replicas.copies, replicas.copy) +
-                (type == dtype ? 0 : largest * element_bytes(type)),
-       .formula = "what " + method.name + " keeps"});
+  const auto [kept, work] = exchange_memory(method, type, buckets, replicas.copies, replicas.copy);
+  const Count copies = may_skip_kept(plan) ? 2 : 1;
+  terms.hold({.use = MemoryUse::communication,
+              .bytes = copies * kept + work + (type == dtype ? 0 : largest * element_bytes(type)),
+              .formula = (copies == 1 ? "what " : "twice what ") + method.name + " keeps"});
   return scratch;
 }
 

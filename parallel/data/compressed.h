@@ -9,6 +9,8 @@ namespace lockstep {
 
 // The plan's.
 ExchangeMethod exchange_of(const Plan& plan);
+// Whether what it keeps must come back if a step is skipped because its gradients overflow.
+bool may_skip_kept(const Plan& plan);
 
 std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,
                                                const std::vector<Bucket>& buckets);

@@ -47,10 +47,15 @@ class Ddp final : public DataParallel {
     replicas_.set_label("gradients");
   }
 
-  void begin() override {
+  void begin(double loss_scale) override {
+    if (sums_) sums_->begin(loss_scale);
     parameters_.zero_gradients();
     in_flight_.clear();
     queue_.begin();
+  }
+
+  void skip() override {
+    if (sums_) sums_->skip();
   }
 
   void gradient_ready(int parameter, ParameterSet) override {

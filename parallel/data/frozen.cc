@@ -21,7 +21,7 @@ class Frozen final : public DataParallel {
     replicas_.set_label("weights");
     broadcast(replicas_, parameters_.values());
   }
-  void begin() override {}
+  void begin(double) override {}
   void finish() override {}
   std::vector<Slice> own_gradients(const std::vector<Range>&) override { return {}; }
   double squared_norm() override { return 0; }

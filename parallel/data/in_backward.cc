@@ -78,7 +78,7 @@ class InBackward final : public DataParallel {
   }
 
   void step_in_backward(const StepUnit& step_unit) override { take_step_ = step_unit; }
-  void begin() override {
+  void begin(double) override {
     square_ = 0;
     queue_.begin();
   }

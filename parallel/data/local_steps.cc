@@ -71,7 +71,7 @@ class LocalSteps final : public DataParallel {
     common_.slice().device->copy(common_.slice(), parameters_.values());
   }
 
-  void begin() override { parameters_.zero_gradients(); }
+  void begin(double) override { parameters_.zero_gradients(); }
   void finish() override {}
 
   std::vector<Slice> own_gradients(const std::vector<Range>& ranges) override {

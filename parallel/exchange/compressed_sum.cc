@@ -93,9 +93,7 @@ std::string_view ExchangeMethod::codec() const {
   if (entry.number == Number::bits) return number == 4 ? "int4" : "int8";
   return entry.has_feedback || entry.codec == "sign" ? std::string_view{} : entry.codec;
 }
-bool ExchangeMethod::passes_overflow() const {
-  return !has_feedback() && find_exchange(name)->codec != "sign";
-}
+bool ExchangeMethod::shows_overflow() const { return find_exchange(name)->codec != "sign"; }
 
 ExchangeMethod exchange_from_text(std::string_view text) {
   const std::size_t colon = text.find(':');
@@ -162,15 +160,15 @@ Traffic exchange_traffic(const ExchangeMethod& method, DType dtype, const Exchan
   return two_phase_traffic(entry.codec, bucket.range.count, ranks);
 }
 
-Count exchange_memory_bytes(const ExchangeMethod& method, DType dtype,
-                            const std::vector<ExchangedBucket>& buckets, int ranks, int rank) {
+ExchangeMemory exchange_memory(const ExchangeMethod& method, DType dtype,
+                               const std::vector<ExchangedBucket>& buckets, int ranks, int rank) {
   const ExchangeEntry& entry = *find_exchange(method.name);
-  if (entry.number == Number::share)
-    return top_k_memory_bytes(method.number, dtype, buckets, ranks);
+  if (entry.number == Number::share) return top_k_memory(method.number, dtype, buckets, ranks);
   if (entry.number == Number::rank)
-    return power_sgd_memory_bytes(static_cast<Count>(method.number), dtype, buckets);
-  if (entry.name == projected) return projected_memory_bytes(method.projection, dtype, buckets);
-  return two_phase_memory_bytes(entry.codec, entry.has_feedback, dtype, buckets, ranks, rank);
+    return power_sgd_memory(static_cast<Count>(method.number), dtype, buckets);
+  if (entry.name == projected)
+    return {.work = projected_memory_bytes(method.projection, dtype, buckets)};
+  return two_phase_memory(entry.codec, entry.has_feedback, dtype, buckets, ranks, rank);
 }
 
 Count exchange_scratch_bytes(const ExchangeMethod& method, DType dtype,

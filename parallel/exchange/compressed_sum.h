@@ -46,8 +46,8 @@ struct ExchangeMethod {
   bool operator==(const ExchangeMethod&) const = default;
   // Whether it keeps something between steps.
   bool has_feedback() const;
-  // Whether gradients that overflow may pass: they show in the result, and spoil nothing that is kept.
-  bool passes_overflow() const;
+  // Whether gradients that overflow show in the result.
+  bool shows_overflow() const;
   // Whether it adds up within nodes, then between them, and so only reduces each gradient to the rank that
   // owns it.
   bool adds_by_node() const;
@@ -96,8 +96,11 @@ std::unique_ptr<CompressedSum> make_compressed_sum(const ExchangeMethod& method,
 // The closed forms, in bytes: what a rank sends and receives for a bucket, and what it holds for all.
 Traffic exchange_traffic(const ExchangeMethod& method, DType dtype, const ExchangedBucket& bucket,
                          int ranks, int rank);
-Count exchange_memory_bytes(const ExchangeMethod& method, DType dtype,
-                            const std::vector<ExchangedBucket>& buckets, int ranks, int rank);
+struct ExchangeMemory {
+  Count kept = 0, work = 0;  // between steps, and for a sum
+};
+ExchangeMemory exchange_memory(const ExchangeMethod& method, DType dtype,
+                               const std::vector<ExchangedBucket>& buckets, int ranks, int rank);
 // Scratch of the collectives that it uses, for one bucket.
 Count exchange_scratch_bytes(const ExchangeMethod& method, DType dtype,
                              const ExchangedBucket& bucket, int ranks, int rank);

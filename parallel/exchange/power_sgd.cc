@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "collectives/all_reduce/all_reduce.h"
 #include "models/random.h"
@@ -143,7 +144,8 @@ class PowerSgd final : public CompressedSum {
     return std::sqrt(product_of(x.data(), x.data(), std::ssize(x)));
   }
 
-  // Gram-Schmidt, column by column. A column that depends on those before it becomes zero.
+  // Gram-Schmidt, column by column. A column that depends on those before it becomes zero, and one whose
+  // norm overflows NaN.
   void orthonormalize(const Narrowed& matrix, std::span<T> p) const {
     constexpr T nothing = sizeof(T) == 8 ? static_cast<T>(1e-10) : static_cast<T>(1e-5);
     for (Count r = 0; r < rank_; ++r) {
@@ -155,7 +157,9 @@ class PowerSgd final : public CompressedSum {
         add_multiple(column.data(), -product, before.data(), matrix.m);
       }
       const T norm = norm_of(column);
-      const T factor = norm > nothing * whole ? T{1} / norm : T{0};
+      const T factor = !std::isfinite(whole)    ? std::numeric_limits<T>::quiet_NaN()
+                       : norm > nothing * whole ? T{1} / norm
+                                                : T{0};
       for (T& x : column) x *= factor;
     }
   }
@@ -241,8 +245,8 @@ Count power_sgd_scratch_bytes(Count matrix_rank, DType dtype, const ExchangedBuc
   return scratch ? scratch({.ranks = ranks, .count = most}, rank) * element_bytes(dtype) : 0;
 }
 
-Count power_sgd_memory_bytes(Count matrix_rank, DType dtype,
-                             const std::vector<ExchangedBucket>& buckets) {
+ExchangeMemory power_sgd_memory(Count matrix_rank, DType dtype,
+                                const std::vector<ExchangedBucket>& buckets) {
   Count kept = 0, p = 0, others = 0;
   for (const ExchangedBucket& bucket : buckets) {
     const PowerSgdLayout layout(matrix_rank, bucket);
@@ -250,7 +254,7 @@ Count power_sgd_memory_bytes(Count matrix_rank, DType dtype,
     p = std::max(p, layout.p);
     others = std::max(others, layout.others);
   }
-  return (kept + p + others) * element_bytes(dtype);
+  return {.kept = kept * element_bytes(dtype), .work = (p + others) * element_bytes(dtype)};
 }
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ Traffic power_sgd_traffic(Count matrix_rank, DType dtype, const ExchangedBucket&
                           int rank);
 Count power_sgd_scratch_bytes(Count matrix_rank, DType dtype, const ExchangedBucket& bucket,
                               int ranks, int rank);
-Count power_sgd_memory_bytes(Count matrix_rank, DType dtype,
-                             const std::vector<ExchangedBucket>& buckets);
+ExchangeMemory power_sgd_memory(Count matrix_rank, DType dtype,
+                                const std::vector<ExchangedBucket>& buckets);
 
 }  // namespace lockstep

@@ -145,14 +145,14 @@ Traffic top_k_traffic(double share, DType dtype, Count count, int ranks) {
   return {ranks - 1, bytes, ranks - 1, bytes};
 }
 
-Count top_k_memory_bytes(double share, DType dtype, const std::vector<ExchangedBucket>& buckets,
-                         int ranks) {
+ExchangeMemory top_k_memory(double share, DType dtype, const std::vector<ExchangedBucket>& buckets,
+                            int ranks) {
   Count kept = 0, most = 0;
   for (const ExchangedBucket& bucket : buckets) {
     kept += bucket.range.count;
     most = std::max(most, kept_numbers(share, bucket.range.count));
   }
-  return kept * element_bytes(dtype) + ranks * most * entry_bytes(dtype);
+  return {.kept = kept * element_bytes(dtype), .work = ranks * most * entry_bytes(dtype)};
 }
 
 }  // namespace lockstep

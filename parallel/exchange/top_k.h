@@ -9,7 +9,7 @@ std::unique_ptr<CompressedSum> make_top_k(double share, DType dtype,
                                           const std::vector<ExchangedBucket>& buckets,
                                           Communicator& comm, Device& device);
 Traffic top_k_traffic(double share, DType dtype, Count count, int ranks);
-Count top_k_memory_bytes(double share, DType dtype, const std::vector<ExchangedBucket>& buckets,
-                         int ranks);
+ExchangeMemory top_k_memory(double share, DType dtype, const std::vector<ExchangedBucket>& buckets,
+                            int ranks);
 
 }  // namespace lockstep

@@ -170,8 +170,8 @@ Traffic two_phase_traffic(std::string_view codec, Count count, int ranks) {
   return {2 * (ranks - 1), 2 * (ranks - 1) * bytes, 2 * (ranks - 1), 2 * (ranks - 1) * bytes};
 }
 
-Count two_phase_memory_bytes(std::string_view codec, bool has_feedback, DType dtype,
-                             const std::vector<ExchangedBucket>& buckets, int ranks, int rank) {
+ExchangeMemory two_phase_memory(std::string_view codec, bool has_feedback, DType dtype,
+                                const std::vector<ExchangedBucket>& buckets, int ranks, int rank) {
   Count kept = 0, most = 0, bytes = 0;
   for (const ExchangedBucket& bucket : buckets) {
     const TwoPhaseChunks chunks(bucket.range.count, ranks);
@@ -179,7 +179,8 @@ Count two_phase_memory_bytes(std::string_view codec, bool has_feedback, DType dt
     bytes = std::max(bytes, encoded_bytes(codec, chunks.each));
     if (has_feedback) kept += bucket.range.count + chunks[rank].count;
   }
-  return 2 * ranks * bytes + (kept + 2 * most) * element_bytes(dtype);
+  return {.kept = kept * element_bytes(dtype),
+          .work = 2 * ranks * bytes + 2 * most * element_bytes(dtype)};
 }
 
 }  // namespace lockstep

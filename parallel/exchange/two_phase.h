@@ -18,7 +18,7 @@ std::unique_ptr<CompressedSum> make_two_phase(std::string_view codec, bool has_f
                                               const std::vector<ExchangedBucket>& buckets,
                                               Communicator& comm, Device& device);
 Traffic two_phase_traffic(std::string_view codec, Count count, int ranks);
-Count two_phase_memory_bytes(std::string_view codec, bool has_feedback, DType dtype,
-                             const std::vector<ExchangedBucket>& buckets, int ranks, int rank);
+ExchangeMemory two_phase_memory(std::string_view codec, bool has_feedback, DType dtype,
+                                const std::vector<ExchangedBucket>& buckets, int ranks, int rank);
 
 }  // namespace lockstep

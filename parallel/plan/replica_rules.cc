@@ -145,14 +145,11 @@ void complete_exchange(Plan& plan) {
          fmt::format("with {} stages and ZeRO stage {}", plan.schedule.stages, plan.zero_stage()),
          "the copies of the embedding on two stages would be rounded with other gradients, and "
          "drift apart: use --zero 0, or --exchange bf16");
-  refuse(
-      o.dtype == DType::f16 && !method.passes_overflow(), "with --dtype f16",
-      "a gradient that overflows would be lost among signs, or stay in what is kept for the next "
-      "step: use bf16");
+  refuse(!method.shows_overflow() && loss_scaling(o) != "none",
+         fmt::format("with --loss-scaling {}", loss_scaling(o)),
+         "a gradient that overflows would be lost among signs: use --loss-scaling none, or another "
+         "method");
   if (!method.has_feedback()) return;
-  refuse(loss_scaling(o) != "none", fmt::format("with --loss-scaling {}", loss_scaling(o)),
-         "what a step keeps for the next one has that step's scale, and the next may have another: "
-         "use none");
   refuse(o.checkpoint_async, "with --checkpoint-async",
          "its copy does not hold what each rank keeps for the next step: write checkpoints without "
          "it");

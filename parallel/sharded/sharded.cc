@@ -86,7 +86,7 @@ class Sharded final : public DataParallel {
       gatherer_->gather_updated(number);
     });
   }
-  void begin() override {
+  void begin(double) override {
     micro_batch_ = 0;
     square_ = 0;
     for (ShardedUnit& unit : units_) unit.begin();

@@ -110,7 +110,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
   double accumulate(std::span<const Batch> micro_batches, Count total_targets,
                     double loss_scale) override {
-    for (Replicated& own : sets_) own.data->begin();
+    for (Replicated& own : sets_) own.data->begin(loss_scale);
     experts_.begin_step();
     model_.take_routing();  // of an earlier step that nobody has asked for
     balance_.begin_step();
@@ -167,6 +167,9 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
           [&] { own.matrices->step(own.data->optimizers(), learning_rate, gradient_scale); });
     for (Replicated& own : sets_)
       if (is_trained(own.set)) own.data->step(learning_rate, gradient_scale);
+  }
+  void skip() override {
+    for (Replicated& own : sets_) own.data->skip();
   }
   void wait_for_parameters() override {
     for (Replicated& own : sets_) own.data->wait_for_parameters();

@@ -108,7 +108,9 @@ class Steps {
     record.loss = compute_gradients(step);
     record.grad_norm = rank_->gradient_norm() / scaler_.scale();
     record.skipped = scales_ && any_overflowed(record.grad_norm);
-    if (!record.skipped) {
+    if (record.skipped) {
+      rank_->skip();
+    } else {
       show_gradients(record);
       update(step, record.grad_norm);
     }
