@@ -185,17 +185,32 @@ std::vector<Product> products_of_step(const GptConfig& config, Count tokens) {
   std::vector<Product> products;
   // out = x W, dx = dout W^T, dW = x^T dout; the head's W is the embedding, stored as
   // [out, in].
-  const auto linear = [&](const std::string& name, Count in, Count out, Count times, bool is_head) {
-    products.push_back({name + " forward", tokens, out, in, false, is_head, times});
-    products.push_back({name + " input gradient", tokens, in, out, false, !is_head, times});
-    products.push_back({name + " weight gradient", is_head ? out : in, is_head ? in : out, tokens,
+  const auto linear = [&](const std::string& name, Count rows, Count in, Count out, Count times,
+                          bool is_head = false) {
+    if (rows * out * times == 0) return;
+    products.push_back({name + " forward", rows, out, in, false, is_head, times});
+    products.push_back({name + " input gradient", rows, in, out, false, !is_head, times});
+    products.push_back({name + " weight gradient", is_head ? out : in, is_head ? in : out, rows,
                         true, false, times});
   };
-  linear("qkv", c, 3 * c, layers, false);
-  linear("project", c, c, layers, false);
-  linear("expand", c, 4 * c, layers, false);
-  linear("contract", 4 * c, c, layers, false);
-  linear("head", c, config.vocabulary, 1, true);
+  const auto mlp = [&](const std::string& name, Count rows, Count hidden, Count times) {
+    linear(name + "expand", rows, c, hidden, times);
+    linear(name + "contract", rows, hidden, c, times);
+  };
+  const ExpertConfig& experts = config.experts;
+  const Count mixtures = experts.layers_among(0, config.layers);
+  linear("qkv", tokens, c, 3 * c, layers);
+  linear("project", tokens, c, c, layers);
+  mlp("", tokens, 4 * c, layers - mixtures);
+  if (mixtures > 0) {
+    const Count rows = tokens * experts.per_token / experts.number,
+                with_one_more = tokens * experts.per_token % experts.number;
+    linear("router", tokens, c, experts.number, mixtures);
+    mlp("expert ", rows, experts.width, mixtures * (experts.number - with_one_more));
+    mlp("fuller expert ", rows + 1, experts.width, mixtures * with_one_more);
+    mlp("shared ", tokens, experts.shared * Count{experts.width}, mixtures);
+  }
+  linear("head", tokens, c, config.vocabulary, 1, true);
   return products;
 }
 
@@ -209,10 +224,6 @@ double step_flops(const GptConfig& config, Count sequences, Count length) {
 
 std::string bench_model(RankContext& context, const ModelBenchOptions& options) {
   const GptConfig config = gpt_config(options.train.model);
-  require(!config.experts.exist(),
-          fmt::format("bench model: {} has experts, whose products depend on the routing",
-                      options.train.model),
-          "name a model without experts; train prints tokens per second");
   const Count sequences = options.train.global_batch;
   const Count length =
       options.train.sequence_length > 0 ? options.train.sequence_length : config.context;

@@ -23,7 +23,7 @@ struct Product {
 };
 
 // The products with weights in one step over `tokens` tokens: forward, input gradient and weight
-// gradient of each linear layer and of the tied head.
+// gradient of each linear layer and of the tied head. Experts have as equally many rows as they can.
 std::vector<Product> products_of_step(const GptConfig& config, Count tokens);
 
 // Floating-point operations of one step of `sequences` x `length` tokens: 6 per weight and token,
