@@ -1,6 +1,7 @@
 """A run of lockstep bench, as its file holds it."""
 
 import pathlib
+import re
 from dataclasses import dataclass
 
 from collective_points import BenchPoint
@@ -144,6 +145,22 @@ class BenchRun:
         slow = self.data.get("slow_links", [])
         self._check_ends(slow)
         return slow
+
+    def burn_in_rates(self):
+        """{rank: {"product": GFLOP/s, "copy": GB/s}} of a burn-in; {} of other benchmarks."""
+        rates = {}
+        for entry in self.data["benchmarks"]:
+            found = re.match(r"burn_in/(product|copy)/.*/rank:(\d+)(/|$)", entry["name"])
+            if found and entry["run_type"] == "iteration":
+                rate = entry["gflop_per_s" if found[1] == "product" else "gb_per_s"]
+                rates.setdefault(int(found[2]), {})[found[1]] = float(rate)
+        if any(len(own) < 2 for own in rates.values()) or rates and not rates.keys() <= self.hosts_of_ranks().keys():
+            raise ValueError("a rank of the burn-in without a host or a measurement")
+        return rates
+
+    def hosts_of_ranks(self):
+        """{rank: its host} of a burn-in."""
+        return {rank["rank"]: host for host in self.data["hosts"] for rank in host["ranks"]}
 
     def _check_ends(self, links):
         if any(max(link["from"], link["to"]) >= len(self.data["ranks"]) for link in links):

@@ -31,6 +31,7 @@ SPAN = "a number of at least 0", lambda value: _is_number(value) and value >= 0
 COUNT = "a whole number of at least 0", lambda value: _is_number(value) and value >= 0 and value == int(value)
 TEXT = "a text", lambda value: isinstance(value, str)
 WORD = "a non-empty string", lambda value: isinstance(value, str) and value.strip() != ""
+VERDICT = "pass, degraded or fail", lambda value: value in ("pass", "degraded", "fail")
 FLAG = "true or false", lambda value: isinstance(value, bool)
 ANYTHING = "anything", lambda value: True
 PLAIN = "one value", lambda value: value is None or isinstance(value, (str, bool)) or _is_number(value)
@@ -80,6 +81,9 @@ BENCHMARK = {
                 **{key: SPAN for key in ("latency_us", "gb_per_s", "back_gb_per_s", "both_ways_gb_per_s")}}],
     "slow_links?": [{"part": WORD, "from": COUNT, "to": COUNT, "hosts": [TEXT], "in_host": FLAG, "ratio": SPAN, "ratios": Map(SPAN), "text": TEXT,
                      "slow_links?": COUNT, "links?": COUNT}],
+    "verdict?": VERDICT, "passes?": COUNT, "steps_compared?": COUNT,
+    "hosts?": [{"host": TEXT, "verdict": VERDICT, "processor": TEXT, "cores": COUNT, "gpus": COUNT, "ranks": [{"rank": COUNT}]}],
+    "findings?": [{"code": COUNT, "verdict": VERDICT, "hosts": [TEXT], "text": TEXT, "next": TEXT}],
     "rank_times?": [{"name": WORD, "late_us": [SPAN], "duration_us": [SPAN], "own_us?": [SPAN], "waited_us?": [SPAN],
                      "waited_for_us?": [[SPAN]], "equal_work?": FLAG}],
     "slow_ranks?": _SLOW_RANKS,
@@ -101,6 +105,7 @@ MEASUREMENT = {**_COUNTERS, "in_flight?": [COUNT], "peak_activation_bytes?": [CO
                "skew?": WORD, "method?": WORD, "link?": TEXT, "accumulation?": WORD, "expected_peak_bytes?": Map(COUNT),
                **{f"{key}?": COUNT for key in ("tp", "cp", "pp", "dp", "busiest_rank", "kinds_of_ranks")},
                "bubble_seconds?": SPAN, "exposed_by_axis?": Map(SPAN),
+               **{f"{key}?": SPAN for key in ("gflop_per_s", "gb_per_s")},
                **{f"{key}?": [COUNT] for key in ("pairs", "expected_pairs")},
                **{f"{key}?": COUNT for key in ("heads", "kv_heads", "length", "exchanged_bytes", "expected_exchanged_bytes")}}
 # Google Benchmark's cv over repetitions: the standard deviation divided by the average. Of counters that are 0, it is null.

@@ -9,6 +9,7 @@ import traceback
 
 import bandwidth
 import bubble
+import burn_in
 import context
 import contributions
 import dispatch
@@ -42,7 +43,7 @@ from text_picture import text_picture
 
 KINDS = {module.__name__: module for module in (loss, local_steps, progress, optimizers, speed, traffic, memory, bubble, bandwidth, fit, scaling,
                                                 timeline, schedule, pipeline, tensor, matrix, sharded, prefetch, context, factorings,
-                                                ring, contributions, history, pairs, search, experts, dispatch, exchange)}
+                                                ring, contributions, history, pairs, burn_in, search, experts, dispatch, exchange)}
 FORMATS = (".svg", ".png", ".pdf", ".txt")
 TEXT_WIDTH = "LOCKSTEP_TEXT_PICTURES"  # of a terminal; then each picture is also written as text, next to it
 LETTERS_PER_INCH, HEADING_INCHES = 10, 0.22  # of a heading's text, and the height of its line

@@ -12,6 +12,7 @@ from plot import checked_output, run, write_whole
 from report_collectives import all_reduce_sections, data_parallel_sections
 from report_experts import experts_section
 from report_history import history_sections
+from report_machines import machine_sections
 from report_models import (
     context_section, dispatch_section, exchange_section, factorings_section, mesh_section, pipeline_sections, sharded_section, tensor_section,
 )
@@ -21,7 +22,7 @@ from results import BadInput, read
 
 
 def sections(results):
-    found = [summary(results), slow_ranks(results), *all_reduce_sections(results), *data_parallel_sections(results), *pipeline_sections(results),
+    found = [summary(results), slow_ranks(results), *machine_sections(results), *all_reduce_sections(results), *data_parallel_sections(results), *pipeline_sections(results),
              tensor_section(results), context_section(results), sharded_section(results), mesh_section(results),
              experts_section(results), dispatch_section(results), exchange_section(results), factorings_section(results), memory_section(results), correctness(results),
              *history_sections(results), *search_sections(results)]

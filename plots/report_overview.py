@@ -57,12 +57,20 @@ def verdict(results):
                          f"{max(worst):.1e}, relative.")
     if checked:
         sentences.append(f"Wrong elements in {len(checked)} measurements of collectives: {sum(checked):.0f}.")
+    machines = [run.data["verdict"] for run in results.benchmarks if "verdict" in run.data]
+    if machines:
+        sentences.append(f"Machines, by burn-in: {', '.join(machines)}.")
+    of_links = [run for run in results.benchmarks if "verdict" not in run.data]  # a burn-in judges its links itself
+    links = [link for run in of_links for link in run.links()]
+    slow_links = [slow for run in of_links for slow in run.slow_links()]
+    if links:
+        sentences.append(f"Slow parts of the network, in measurements of {len(links)} links: {len(slow_links)}.")
     slower, rows = slower_rows(results)
     if rows:
         sentences.append(f"Rows of the history that are slower than before: {len(slower)} of {len(rows)}.")
     if results.searches and not sentences and not list(results.environments()):
         return None  # nothing ran
-    right = not slower and differ == 0 and max(worst, default=0) <= PARITY_LIMIT and sum(checked) == 0
+    right = not slower and not slow_links and set(machines) <= {"pass"} and differ == 0 and max(worst, default=0) <= PARITY_LIMIT and sum(checked) == 0
     body = table(("", ""), _where(results))
     return Section("Verdict", " ".join(sentences) or "Nothing here was checked.", right=right, body=body)
 

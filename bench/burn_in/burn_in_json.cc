@@ -87,6 +87,7 @@ std::string burn_in_json(const BurnInRun& run, const BurnInOptions& options,
   file["verdict"] = name_of(verdict_of(findings));
   file["hosts"] = machines_json(run, findings);
   file["findings"] = findings_json(findings);
+  add_links(file, run.links, options.pairs);
   return json_text(file);
 }
 

@@ -93,6 +93,8 @@ std::string text_of(const PairsRun& run, const SlowFinding& finding);
 std::string table_of(const PairsRun& run, const PairsOptions& options, const LaunchOptions& world);
 // The measured times: pointers into `run`.
 std::vector<TimedRow> rows_of(const PairsRun& run, const PairsOptions& options);
+// Adds "ranks", "links" and "slow_links".
+void add_links(nlohmann::ordered_json& file, const PairsRun& run, const PairsOptions& options);
 // The results as Google Benchmark's JSON, with the samples of each entry.
 std::string pairs_json(const PairsRun& run, const PairsOptions& options,
                        const LaunchOptions& world);

@@ -77,6 +77,15 @@ ordered_json slow_json(const PairsRun& run) {
 
 }  // namespace
 
+void add_links(ordered_json& file, const PairsRun& run, const PairsOptions& options) {
+  file["ranks"] = ordered_json::array();
+  for (const RankSite& site : run.sites)
+    file["ranks"].push_back(
+        {{"rank", file["ranks"].size()}, {"host", site.host}, {"device", site.device}});
+  file["links"] = links_json(run, options);
+  file["slow_links"] = slow_json(run);
+}
+
 std::vector<TimedRow> rows_of(const PairsRun& run, const PairsOptions& options) {
   std::vector<TimedRow> rows;
   const Count small = options.small_bytes, large = options.large_bytes;
@@ -121,12 +130,7 @@ std::string pairs_json(const PairsRun& run, const PairsOptions& options,
   for (const LinkSlowdown& each : world.slow_links) planted.push_back(text_of(each));
   if (!planted.empty()) context["lockstep.slow_link"] = fmt::format("{}", fmt::join(planted, ","));
   auto file = timed_rows_json(rows_of(run, options), context);
-  file["ranks"] = ordered_json::array();
-  for (const RankSite& site : run.sites)
-    file["ranks"].push_back(
-        {{"rank", file["ranks"].size()}, {"host", site.host}, {"device", site.device}});
-  file["links"] = links_json(run, options);
-  file["slow_links"] = slow_json(run);
+  add_links(file, run, options);
   return json_text(file);
 }
 
