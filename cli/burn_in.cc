@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 
 #include "bench/burn_in/findings.h"
+#include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/result_formats.h"
 #include "cli/share.h"
@@ -26,7 +28,8 @@ struct BurnInCommand {
   BurnInOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
   std::optional<int> rounds;
-  std::string device = "host", json, baseline;
+  std::string device = "host", json, baseline, expected_memory;
+  std::vector<std::string> sizes;
   double tolerance = 0.25;
   ResultFormats formats;
 };
@@ -51,6 +54,12 @@ void read(BurnInCommand& c) {
   require(c.device != "none", "--device none", "choose host or cuda");
   world.device = o.device = o.pairs.device = &device_named(c.device);
   world.claims = c.world.claims();
+  if (!c.sizes.empty()) o.all_reduce_bytes.clear();
+  for (const std::string& size : c.sizes)
+    o.all_reduce_bytes.push_back(given_bytes(size, "--sizes"));
+  std::ranges::sort(o.all_reduce_bytes);
+  if (!c.expected_memory.empty())
+    o.expected.memory_bytes = given_bytes(c.expected_memory, "--expect-memory");
   const int ranks = launch_ranks(world);
   o.pairs.rounds = c.rounds.value_or(ranks > most_ranks_of_all_pairs ? rounds_of_more : 0);
   check(o, ranks);
@@ -61,7 +70,7 @@ void read(BurnInCommand& c) {
   const double here = launch_ranks({.ranks = 0}) > 0 ? 1 : ranks;
   require_threads(here, fmt::format("a burn-in of {} ranks", ranks), "use fewer ranks");
   if (!o.device->enqueues())
-    require_memory(4 * here * static_cast<double>(o.copy_bytes),
+    require_memory(4 * here * static_cast<double>(o.copy_bytes + o.all_reduce_bytes.back()),
                    fmt::format("a burn-in of {} ranks", ranks), "use fewer ranks");
   o.training.data = default_text();
   plan_of(o.training, 1);
@@ -165,6 +174,15 @@ void add_burn_in(CLI::App& program, Command& chosen) {
                     "measure only so many rounds of disjoint links in each pass, and others later")
         ->default_str(fmt::format("all pairs of up to {} ranks, {} rounds of more",
                                   most_ranks_of_all_pairs, rounds_of_more));
+    app->add_option("--sizes", c.sizes,
+                    "bytes of the all-reduces, with K, M or G: a list with commas")
+        ->delimiter(',')
+        ->default_str("4,256,16K,1M");
+    app->add_option("--expect-cores", c.options.expected.cores,
+                    "a host with fewer cores fails; default: fewer than most hosts");
+    app->add_option("--expect-gpus", c.options.expected.gpus, "the same for GPUs");
+    app->add_option("--expect-memory", c.expected_memory,
+                    "the same for memory, in bytes, with K, M or G");
     app->add_option("--baseline", c.baseline,
                     "also compare with the --json file of an earlier burn-in of this hardware");
     app->add_option("--tolerance", c.tolerance,

@@ -21,6 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int samples_per_pass = 4, all_reduces_per_pass = 4;
+constexpr Count most_all_reduced = Count{1} << 30;  // bytes
 
 // What a rank measured in one pass.
 struct OwnPass {
@@ -42,11 +43,19 @@ OwnPass own_pass_of(const std::string& text) {
   return own;
 }
 
+int gpus_here() {
+  try {
+    return cuda_gpus();
+  } catch (const Error&) {
+    return 0;  // without a driver
+  }
+}
+
 // On rank 0, by rank.
-std::vector<RankMachine> gather_machines(Communicator& comm, const Device& device) {
+std::vector<RankMachine> gather_machines(Communicator& comm, bool counts_gpus) {
   const RankSite site = site_of(comm.records().ledger);
   const auto environment = environment_json();
-  const int gpus = device.enqueues() ? cuda_gpus() : 0;
+  const int gpus = counts_gpus ? gpus_here() : 0;
   std::vector<RankMachine> machines;
   for (const std::string& text : gather_text(
            comm, json_line(json{site.host, site.device, environment["processor"],
@@ -90,7 +99,8 @@ class PassesOfRank {
         largest_(*std::ranges::max_element(options.all_reduce_bytes) / element_bytes(DType::f32)),
         sums_(comm_.scratch({.dtype = DType::f32, .device = options.device}, largest_)) {
     run_.transport = comm_.transport().name();
-    run_.machines = gather_machines(comm_, *options.device);
+    run_.machines =
+        gather_machines(comm_, options.device->enqueues() || options.expected.gpus.has_value());
     kinds_ = kinds_of(run_.machines);
     const std::size_t ranks = run_.machines.size();
     run_.products.resize(ranks);
@@ -254,6 +264,15 @@ void check(const BurnInOptions& options, int ranks) {
   require(!flipped || flipped->rank < ranks,
           fmt::format("--fault: rank {} of a world of {}", flipped ? flipped->rank : 0, ranks),
           fmt::format("ranks are 0 to {}", ranks - 1));
+  for (const Count bytes : options.all_reduce_bytes)
+    require(
+        bytes > 0 && bytes % element_bytes(DType::f32) == 0 && bytes <= most_all_reduced,
+        fmt::format("--sizes {}", bytes),
+        fmt::format("use multiples of {} up to {}", element_bytes(DType::f32), most_all_reduced));
+  const auto [cores, gpus, memory] = options.expected;
+  for (const auto& [flag, count] : {std::pair("--expect-cores", cores), {"--expect-gpus", gpus}})
+    require(!count || *count > 0, fmt::format("{} {}", flag, count.value_or(0)), "use 1 or more");
+  require(!memory || *memory > 0, "--expect-memory 0", "use 1 or more bytes");
   if (ranks > 1) check(options.pairs, ranks);
 }
 

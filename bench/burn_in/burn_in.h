@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,17 @@
 
 namespace lockstep {
 
+// What every host must have. Of what is not given, as much as most hosts have.
+struct ExpectedParts {
+  std::optional<int> cores, gpus;
+  std::optional<Count> memory_bytes;
+};
+
 struct BurnInOptions {
   double minutes = 1;       // no pass begins later
   std::int64_t passes = 0;  // above 0: instead
   Count product_size = 256, copy_bytes = Count{16} << 20;
+  // From small to large, of whole numbers of f32.
   std::vector<Count> all_reduce_bytes = {4, 256, Count{16} << 10, Count{1} << 20};
   PairsOptions pairs = [] {
     PairsOptions options;
@@ -37,6 +45,7 @@ struct BurnInOptions {
     return options;
   }();
   std::optional<FlippedBit> flipped;
+  ExpectedParts expected;
   Device* device = &host_device();
 
   double effect() const { return pairs.effect; }
@@ -48,7 +57,7 @@ struct RankMachine {
   std::string processor;
   int cores = 0;
   double memory_bytes = 0;
-  int gpus = 0;  // counted if the ranks compute on one
+  int gpus = 0;  // counted if ranks compute on one, or some are expected
 };
 
 // Ranks or passes in which something was wrong.

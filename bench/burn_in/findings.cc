@@ -60,30 +60,36 @@ std::string described(const BurnInRun& run, std::size_t rank) {
   return fmt::format("rank {}{}", rank, site.device == "host" ? "" : " on " + site.device);
 }
 
-// Hosts that have less of something than most have.
-void find_missing_parts(const BurnInRun& run, std::vector<Finding>& found) {
+// Hosts that have less of something than is expected, or than most have.
+void find_missing_parts(const BurnInRun& run, const ExpectedParts& expected,
+                        std::vector<Finding>& found) {
   struct Part {
     const char* name;
     double (*amount)(const RankMachine&);
+    std::optional<double> expected;
   };
+  constexpr double gib = 1 << 30;
+  std::optional<double> expected_gib;
+  if (expected.memory_bytes) expected_gib = static_cast<double>(*expected.memory_bytes) / gib;
   const Part parts[] = {
-      {"cores", [](const RankMachine& m) -> double { return m.cores; }},
-      {"GPUs", [](const RankMachine& m) -> double { return m.gpus; }},
-      {"GiB of memory", [](const RankMachine& m) { return m.memory_bytes / (1 << 30); }}};
+      {"cores", [](const RankMachine& m) -> double { return m.cores; }, expected.cores},
+      {"GPUs", [](const RankMachine& m) -> double { return m.gpus; }, expected.gpus},
+      {"GiB of memory", [](const RankMachine& m) { return m.memory_bytes / gib; }, expected_gib}};
   std::map<std::string, const RankMachine*> hosts;
   for (const RankMachine& machine : run.machines) hosts.emplace(machine.site.host, &machine);
-  if (hosts.size() < fewest_compared) return;
   constexpr double about_the_same = 0.97;  // the system keeps a little of the memory
   for (const Part& part : parts) {
+    if (!part.expected && hosts.size() < fewest_compared) continue;
     std::vector<double> amounts;
     for (const auto& [host, machine] : hosts) amounts.push_back(part.amount(*machine));
     std::ranges::sort(amounts);
-    const double usual = amounts[amounts.size() / 2];
+    const double usual = part.expected.value_or(amounts[amounts.size() / 2]);
     for (const auto& [host, machine] : hosts)
       if (const double own = part.amount(*machine); own < about_the_same * usual)
         found.push_back(
             finding(missing_parts, {host},
-                    fmt::format("has {:.4g} {}, most hosts have {:.4g}", own, part.name, usual)));
+                    fmt::format("has {:.4g} {}, {} {:.4g}", own, part.name,
+                                part.expected ? "expected are" : "most hosts have", usual)));
   }
 }
 
@@ -212,7 +218,7 @@ std::string_view name_of(Health verdict) {
 
 std::vector<Finding> findings_of(const BurnInRun& run, const BurnInOptions& options) {
   std::vector<Finding> found;
-  find_missing_parts(run, found);
+  find_missing_parts(run, options.expected, found);
   find_slow_ranks(run, run.products, options.effect(), slow_products, "multiplies matrices", found);
   find_slow_ranks(run, run.copies, options.effect(), slow_memory, "copies memory", found);
   find_slow_links(run, found);

@@ -240,6 +240,27 @@ TEST(BurnInFindings, TheWorstIsTheVerdict) {
   EXPECT_EQ(hosts, (std::vector{Health::pass, Health::degraded, Health::fail, Health::pass}));
 }
 
+// All hosts may lack the same.
+TEST(BurnInFindings, NameHostsWithLessThanExpected) {
+  const Codes all = {{101, {"h0"}}, {101, {"h1"}}}, one = {{101, {"h1"}}};
+  GivenRun given(2);
+  const ExpectedParts nothing;
+  const auto expect = [&](auto set, const Codes& codes) {
+    set(given.options.expected);
+    EXPECT_EQ(given.codes(), codes);
+    given.options.expected = nothing;
+  };
+  expect([](ExpectedParts& o) { o.cores = 8; }, all);
+  expect([](ExpectedParts& o) { o.cores = 4; }, {});
+  expect([](ExpectedParts& o) { o.gpus = 1; }, all);
+  expect([](ExpectedParts& o) { o.memory_bytes = 1'200'000'000; }, all);
+  expect([](ExpectedParts& o) { o.memory_bytes = 1'000'000'000; }, {});
+  given.run.machines[1].cores = 3;
+  expect([](ExpectedParts& o) { o.cores = 4; }, one);
+  given.options.expected.cores = 4;
+  EXPECT_EQ(findings_of(given.run, given.options).at(0).text, "has 3 cores, expected are 4");
+}
+
 TEST(BurnInFindings, OfTwoMachinesNoneIsTheSlowOne) {
   GivenRun given(2);
   given.run.products[1] = GivenRun::steady(9);

@@ -4,15 +4,27 @@ measured; and the input it refuses. No test judges a measured time: the limits a
 python3 burn_in_test.py PROGRAM
 """
 
+import csv
+import io
 import json
+import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
+
+try:
+    import junitparser
+    import prometheus_client.parser
+except ImportError:  # Debian's packages belong to Debian's Python.
+    if sys.executable == "/usr/bin/python3":
+        sys.exit("no junitparser or prometheus_client: apt-get install python3-junitparser python3-prometheus-client")
+    os.execv("/usr/bin/python3", ["/usr/bin/python3", "-B", *sys.argv])
 
 PROGRAM = pathlib.Path(sys.argv[1]).absolute()
 FAR = ("--effect", "1000")
@@ -49,6 +61,42 @@ class BurnIn(unittest.TestCase):
             self.assertEqual(len(rows[f"burn_in/all_reduce/threads/ranks:3/bytes:{size}"]), 2)
         self.assertEqual(len(rows["pairs/latency/threads/ranks:3/bytes:8/from:0/to:1"]), 8)
         self.assertEqual(len(rows), 2 * 3 + 4 + 4 * 3)
+
+    def test_sizes(self):
+        self.burn_in("--ranks", 2, "--passes", 2, *FAR, "--sizes", "64K,8", "--json", "b.json")
+        sizes = [re.search(r"bytes:(\d+)", entry["name"])[1] for entry in self.file()["benchmarks"] if "burn_in/all_reduce" in entry["name"]]
+        self.assertEqual(sizes, ["8", "65536"])
+
+    def test_hosts_with_less_than_expected_fail(self):
+        words = ("--ranks", 2, "--passes", 1, *FAR, "--json", "b.json")
+        (host,) = (self.burn_in(*words), self.file()["hosts"])[1]
+        for flag, value, part in (("--expect-cores", host["cores"] + 1, "cores"), ("--expect-gpus", 1000, "GPUs"),
+                                  ("--expect-memory", f"{int(host['memory_bytes']) // 2**30 + 64}G", "GiB of memory")):
+            said = self.burn_in(*words, flag, value, status=1)
+            self.assertRegex(said, rf"fail 101 host {re.escape(host['host'])}: has [\d.]+ {part}, expected are ")
+        self.burn_in(*words, "--expect-cores", host["cores"], "--expect-memory", f"{int(host['memory_bytes']) // 2**30}G")
+
+    def test_every_format_is_read_by_its_own_reader(self):
+        self.burn_in("--ranks", 3, "--passes", 2, *FAR, "--fault", "rank=1,op=2,kind=flip-gradient", "--json", "b.json", "--csv", "b.csv",
+                     "--junit", "b.xml", "--prometheus", "b.prom", "--archive", "b.tar.zst", status=1)
+        suite, = junitparser.JUnitXml.fromfile(str(self.path / "b.xml"))
+        failed = [case for case in suite if case.result]
+        self.assertEqual((suite.failures, len(failed), suite.errors), (len(failed), len(failed), 0))
+        self.assertIn("501", " ".join(f"{case.name} {result.type} {result.message}" for case in failed for result in case.result))
+        families = {family.name: family for family in prometheus_client.parser.text_string_to_metric_families((self.path / "b.prom").read_text())}
+        self.assertEqual([sample.value for sample in families["lockstep_burn_in_verdict"].samples], [2])
+        with open(self.path / "b.csv", newline="") as file:
+            lines = list(csv.DictReader(file, strict=True))
+        self.assertEqual(len(lines), sum(entry["run_type"] == "iteration" for entry in self.file()["benchmarks"]))
+        plain = subprocess.run(["zstd", "-dc", self.path / "b.tar.zst"], capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+            self.assertLessEqual({"result.json", "result.csv", "result.xml", "result.prom", "log.txt"}, set(archive.getnames()))
+
+    def test_links_are_those_that_pairs_measures(self):
+        self.burn_in("--ranks", 3, "--passes", 2, *FAR, "--json", "b.json")
+        file = self.file()
+        self.assertEqual([(link["from"], link["to"]) for link in file["links"]], [(0, 1), (0, 2), (1, 2)])
+        self.assertEqual((len(file["ranks"]), file["slow_links"]), (3, []))
 
     def test_one_rank(self):
         self.assertIn("over threads: 1 pass in", self.burn_in("--ranks", 1, "--passes", 1))
@@ -119,6 +167,8 @@ class BurnIn(unittest.TestCase):
                             (["--device", "tpu"], "tpu"), (["--clock", "unit"], "--clock unit"), (["--baseline", "none.json"], "none.json"),
                             (["--fault", "rank=9,op=0,kind=flip-gradient"], "rank 9 of a world of 2"),
                             (["--fault", "rank=1,kind=flip-gradients"], "flip-gradients"), (["--json", "no/folder/b.json"], "no/folder"),
+                            (["--sizes", "6"], "--sizes 6; use multiples of 4"), (["--sizes", "2G"], "--sizes 2147483648"), (["--sizes", "x"], "--sizes 'x'"),
+                            (["--expect-cores", 0], "--expect-cores 0"), (["--expect-memory", "much"], "--expect-memory 'much'"),
                             (["surprise"], "surprise")):
             with self.subTest(words=words):
                 self.assertIn(part, self.burn_in(*words, status=2))
