@@ -104,23 +104,28 @@ OptionGroup describe(ExpertOptions& o) {
                   {.flag = "expert-capacity-factor",
                    .value = &o.expert_capacity,
                    .help = "an expert takes at most so many times the mean of a micro-batch's "
-                           "tokens; 0: all, none is dropped",
+                           "tokens, and --token-drop-policy says which; 0: all",
                    .bounds = not_negative},
                   {.flag = "token-drop-policy",
                    .value = &o.token_drop_policy,
                    .help = "which tokens are dropped beyond an expert's capacity: those with the "
                            "smallest probs, or the last ones by position",
-                   .choices = {"probs", "position"}}}};
+                   .choices = {"", "probs", "position"}}}};
 }
 
 ExpertConfig with_options(ExpertConfig experts, const ExpertOptions& o) {
   const bool routes = o.router_balance_type != "seq_aux_loss" || o.router_bias_rate > 0 ||
                       o.router_z_loss > 0 || o.router_groups > 1 || o.router_chosen_groups > 1 ||
-                      o.expert_capacity > 0 || o.token_drop_policy != "probs";
+                      o.expert_capacity > 0 || o.token_drop_policy == "position";
   require(experts.exist() || !routes, "options of routers for a model without experts",
           "name a --model that has experts, such as nano-moe");
-  require(o.expert_capacity > 0 || o.token_drop_policy == "probs",
+  require(o.expert_capacity > 0 || o.token_drop_policy != "position",
           "--token-drop-policy without a capacity drops nothing", "add --expert-capacity-factor");
+  require(o.expert_capacity == 0 || !o.token_drop_policy.empty(),
+          fmt::format("--expert-capacity-factor {} does not say which tokens are dropped",
+                      o.expert_capacity),
+          "add --token-drop-policy: probs drops choices with the smallest weights, position the "
+          "last tokens");
   experts.balance_level = o.router_balance_type == "aux_loss"          ? BalanceLevel::micro_batch
                           : o.router_balance_type == "global_aux_loss" ? BalanceLevel::global_batch
                                                                        : BalanceLevel::sequence;
@@ -207,7 +212,7 @@ void check_experts(const Plan& plan) {
   if (ranks == 1) return;
   require(plan.options.token_dispatcher != "padded" || experts.capacity > 0,
           "--token-dispatcher-type padded without a capacity: rows have no size to be padded to",
-          "add --expert-capacity-factor");
+          "add --expert-capacity-factor and --token-drop-policy");
   require(!plan.options.shared_expert_overlap || experts.shared > 0 || !experts.exist(),
           "--shared-expert-overlap of a model without shared experts",
           "leave it out, or name a --model with n_shared_experts");

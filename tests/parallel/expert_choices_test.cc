@@ -260,7 +260,7 @@ TEST(AssumedRows, DifferBetweenRanksThatSplitExperts) {
   const Plan plan = plan_of(moe(file, 2,
                                 [](TrainOptions& o) {
                                   o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true;
-                                  o.expert_capacity = 1;
+                                  o.expert_capacity = 1, o.token_drop_policy = "probs";
                                 }),
                             2, four_experts(2));
   const ExpertGroup group{plan.split(1).experts, plan.model.experts};
@@ -313,7 +313,11 @@ TEST(AssumedRows, AreThoseOfDryRuns) {
              {8, [](TrainOptions& o) { o.expert_ranks = 2, o.recompute = "full"; }},
              {4, [](TrainOptions& o) { o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2; }},
              {8, [](TrainOptions& o) { o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true; }},
-             {8, [](TrainOptions& o) { o.mesh_lengths[Axis::tp] = 2, o.expert_capacity = 1; }},
+             {8,
+              [](TrainOptions& o) {
+                o.mesh_lengths[Axis::tp] = 2;
+                o.expert_capacity = 1, o.token_drop_policy = "probs";
+              }},
              {8, [](TrainOptions& o) {
                 o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true;
                 o.expert_tensor_ranks = 1;

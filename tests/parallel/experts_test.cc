@@ -182,6 +182,7 @@ TrainOptions uneven_run(void (*set)(TrainOptions&)) {
   options.validation_fraction = 0.2;
   options.global_batch = 7;
   options.expert_capacity = 1.5;
+  options.token_drop_policy = "probs";
   set(options);
   return options;
 }
@@ -438,6 +439,7 @@ TEST(Experts, RefuseOptionsOfRoutersThatCannotBe) {
   expect([](TrainOptions& o) { o.token_drop_policy = "position"; }, "without a capacity");
   expect([](TrainOptions& o) { o.token_drop_policy = "all", o.expert_capacity = 1; },
          "--token-drop-policy");
+  expect([](TrainOptions& o) { o.expert_capacity = 1; }, "which tokens are dropped");
   expect([](TrainOptions& o) { o.model = "nano", o.init.clear(), o.router_z_loss = 1; },
          "options of routers for a model without experts");
 }

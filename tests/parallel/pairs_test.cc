@@ -111,7 +111,11 @@ INSTANTIATE_TEST_SUITE_P(
         {4,
          [](TrainOptions& o) { o.zero_stage = 2, o.first_bucket_bytes = o.bucket_bytes = 9000; }},
         {2, [](TrainOptions& o) { o.mesh_lengths[Axis::pp] = 1; }},
-        {4, [](TrainOptions& o) { o.token_dispatcher = "padded", o.expert_capacity = 1; }},
+        {4,
+         [](TrainOptions& o) {
+           o.token_dispatcher = "padded";
+           o.expert_capacity = 1, o.token_drop_policy = "probs";
+         }},
         {8,
          [](TrainOptions& o) {
            o.mesh_lengths[Axis::tp] = 2, o.sequence_parallel = true, o.recompute = "full";

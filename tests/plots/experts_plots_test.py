@@ -22,7 +22,7 @@ from chart import bytes_text
 GOLDEN = SOURCE / "tests" / "golden" / "tiny_moe"
 TRAIN = ["--model", GOLDEN / "config.json", "--data", GOLDEN / "tokens.bin", "--global-batch", "8", "--steps", "3"]
 RUNS = {"serial": ["serial"], "moe": ["moe", "--ranks", "4", "--ep", "2"],
-        "dropping": ["moe", "--ranks", "2", "--ep", "2", "--expert-capacity-factor", "1"]}
+        "dropping": ["moe", "--ranks", "2", "--ep", "2", "--expert-capacity-factor", "1", "--token-drop-policy", "probs"]}
 LABELS = ["dispatch forward", "combine forward", "combine backward", "dispatch backward"]
 
 
