@@ -10,12 +10,17 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bench/results/environment.h"
 #include "cli/doctor.h"
 #include "cli/process.h"
+#include "cli/topology.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
+#include "collectives/base/json_text.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 namespace {
@@ -116,6 +121,7 @@ Archive::~Archive() = default;
 void Archive::write(std::vector<std::pair<std::string, std::string>> members) {
   members.emplace_back("log.txt", printed_->stop());
   members.emplace_back("doctor.json", doctor_json());
+  members.emplace_back("topology.json", topology_json());
   const TemporaryFolder folder;
   const std::string archive = folder.file("archive.tar.zst");
   std::vector<std::string> words = {"tar",          "--create",  "--file=" + archive, "--zstd",
@@ -128,6 +134,17 @@ void Archive::write(std::vector<std::pair<std::string, std::string>> members) {
   require(run_program(words) == 0, fmt::format("--archive {}: tar has failed", path_),
           "see its message above; the folder for temporary files, TMPDIR, needs space");
   write_file(path_, read_text(archive, std::numeric_limits<std::int64_t>::max()));
+}
+
+void Archive::write_failed(const Error& error) {
+  const bool is_one_of_several = launch_ranks({.ranks = 0}) > 0;
+  if (error.kind() == ErrorKind::bad_input || (is_one_of_several && error.context().rank > 0))
+    return;
+  try {
+    write({{"error.txt", std::string(error.what()) + "\n"},
+           {"environment.json", json_text(environment_json())}});
+  } catch (const Error&) {
+  }
 }
 
 }  // namespace lockstep

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/base/error.h"
+
 namespace lockstep {
 
 class PrintedText;
@@ -17,9 +19,12 @@ class Archive {
   explicit Archive(std::string path);
   ~Archive();
 
-  // Adds what was printed and what doctor finds to `members`, names and contents, and writes the
-  // file. Throws Error (bad_input).
+  // Adds what was printed, what doctor finds and the topology to `members`, names and contents, and
+  // writes the file. Throws Error (bad_input).
   void write(std::vector<std::pair<std::string, std::string>> members);
+  // The same of a run that ended with an error, unless nothing ran. Of several processes, rank 0 writes.
+  // What it throws itself is less important, and gets lost.
+  void write_failed(const Error& error);
 
  private:
   std::string path_;

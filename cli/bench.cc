@@ -90,14 +90,16 @@ int run(BenchCommand& c) {
   std::vector<std::string> trace;
   c.world.launch.trace = !c.trace.empty();
   c.world.launch.failed_trace = c.trace;
-  launch_bench(entry, c.options, c.world.launch, [&](RankContext& context) {
-    BenchRun mine =
-        bench_operation(context, entry, context.world.size(), c.options, c.world.launch);
-    std::vector<std::string> events;
-    if (context.trace) events = gather_text(context.world, context.trace->events());
-    if (context.world.rank() != 0) return;
-    measured = std::move(mine);
-    trace = std::move(events);
+  c.formats.keep_failure([&] {
+    launch_bench(entry, c.options, c.world.launch, [&](RankContext& context) {
+      BenchRun mine =
+          bench_operation(context, entry, context.world.size(), c.options, c.world.launch);
+      std::vector<std::string> events;
+      if (context.trace) events = gather_text(context.world, context.trace->events());
+      if (context.world.rank() != 0) return;
+      measured = std::move(mine);
+      trace = std::move(events);
+    });
   });
   if (!trace.empty()) write_file(c.trace, trace_file(trace));
   if (!c.tune.empty() && !measured.results.empty()) write_tuning(c, tuning_of(measured, entry));

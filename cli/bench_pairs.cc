@@ -63,9 +63,11 @@ int run(PairsCommand& c) {
   c.formats.check({c.json, c.plot});
   check_plot(c.plot);
   PairsRun measured;
-  launch(c.world.launch, [&](RankContext& context) {
-    PairsRun mine = measure_pairs(context, c.options, c.world.launch);
-    if (context.world.rank() == 0) measured = std::move(mine);
+  c.formats.keep_failure([&] {
+    launch(c.world.launch, [&](RankContext& context) {
+      PairsRun mine = measure_pairs(context, c.options, c.world.launch);
+      if (context.world.rank() == 0) measured = std::move(mine);
+    });
   });
   if (measured.links.empty()) return 0;  // under mpirun only rank 0 has them
   fmt::print("{}", table_of(measured, c.options, c.world.launch));

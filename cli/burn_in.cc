@@ -101,7 +101,7 @@ class Report {
 
   // The run ended with an error that may be a machine's.
   void add(const Error& error) {
-    if (run_.passes == 0 || error.kind() == ErrorKind::bad_input ||
+    if (!has_passes() || error.kind() == ErrorKind::bad_input ||
         error.kind() == ErrorKind::interrupted)
       return;
     std::vector<Finding> found = findings_;
@@ -109,8 +109,11 @@ class Report {
     keep(BurnInRun(run_), std::move(found));
   }
 
+  // Under mpirun only those of rank 0.
+  bool has_passes() const { return run_.passes > 0; }
+
   int end() {
-    if (run_.passes == 0) return 0;  // under mpirun only rank 0 has a result
+    if (!has_passes()) return 0;
     fmt::print("{}", text_of(run_, findings_));
     command_.formats.write_archive(result_);
     constexpr int wrong_result = 1, regression = 3;
@@ -146,7 +149,10 @@ int run(BurnInCommand& c) {
     });
   } catch (const Error& error) {
     report.add(error);
-    report.end();
+    if (report.has_passes())
+      report.end();
+    else
+      c.formats.write_failed(error);
     throw;
   }
   return report.end();

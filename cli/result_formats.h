@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,19 @@ struct ResultFormats {
   // Those that a long run may write again and again, and the one at its end.
   void write_texts(const std::string& result) const;
   void write_archive(const std::string& result);
+  // The archive of a run that ended with an error.
+  void write_failed(const Error& error) {
+    if (archive_) archive_->write_failed(error);
+  }
+  // Runs it, and does this if it throws an Error.
+  void keep_failure(const std::function<void()>& run) {
+    try {
+      run();
+    } catch (const Error& error) {
+      write_failed(error);
+      throw;
+    }
+  }
 
  private:
   std::shared_ptr<Archive> archive_;

@@ -156,7 +156,13 @@ int run(TrainCommand& c) {
   std::optional<Archive> archive;
   if (!c.archive.empty()) archive.emplace(c.archive);
 
-  TrainResult result = launch_training(plan, world);
+  TrainResult result;
+  try {
+    result = launch_training(plan, world);
+  } catch (const Error& error) {
+    if (archive) archive->write_failed(error);
+    throw;
+  }
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
   print_summary(plan, c.world.launch, result);
   const std::string json = train_json(plan, world, result);

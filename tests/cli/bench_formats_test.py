@@ -247,13 +247,19 @@ class Formats(unittest.TestCase):
     def test_an_archive_holds_all(self):
         done = self.bench(*ALL_REDUCE, "--json", "archived.json", "--csv", "archived.csv", "--archive", "run.tar.zst")
         members = self.members("run.tar.zst")
-        self.assertEqual(set(members), {"result.json", "result.csv", "result.xml", "result.prom", "environment.json", "doctor.json", "log.txt"})
+        self.assertEqual(set(members), {"result.json", "result.csv", "result.xml", "result.prom", "environment.json", "doctor.json", "topology.json",
+                                        "log.txt"})
         self.assertEqual(members["result.json"], (self.path / "archived.json").read_text())
         self.assertEqual(members["result.csv"], (self.path / "archived.csv").read_text())
         self.assertGreater(len(Metrics(members["result.prom"]).samples), 4)
         self.assertEqual(len(xml.etree.ElementTree.fromstring(members["result.xml"])), 1)
         self.assertEqual(json.loads(members["environment.json"]), json.loads(json.loads(members["result.json"])["context"]["lockstep.environment"]))
         self.assertEqual(json.loads(members["doctor.json"])["schema"], "lockstep.doctor/1")
+        topology = json.loads(members["topology.json"])
+        self.assertEqual(len(topology["processors"]), os.cpu_count())
+        self.assertTrue(all({"cpu", "socket", "core"} <= one.keys() for one in topology["processors"]), topology)
+        self.assertGreater(topology["memory_nodes"][0]["memory_bytes"], 0)
+        self.assertIn("lo", [adapter["name"] for adapter in topology["network_adapters"]])
         self.assertIn("all_reduce", done.stdout)
         self.assertEqual(members["log.txt"], done.stdout, "the output is passed on as well")
         # The technique's results too, and the same file again.
@@ -285,7 +291,7 @@ class Formats(unittest.TestCase):
         done = train("--ranks", "2", "--steps", "2", "--sequence-length", "8", "--json", "trained.json", "--archive", "trained.tar.zst")
         self.assertEqual(done.returncode, 0, done.stderr)
         members = self.members("trained.tar.zst")
-        self.assertEqual(set(members), {"result.json", "environment.json", "doctor.json", "log.txt"})
+        self.assertEqual(set(members), {"result.json", "environment.json", "doctor.json", "topology.json", "log.txt"})
         result = json.loads(members["result.json"])
         self.assertEqual(result["steps"], json.loads((self.path / "trained.json").read_text())["steps"])
         self.assertEqual((members["log.txt"], json.loads(members["environment.json"])["host"]), (done.stdout, result["environment"]["host"]))
@@ -294,6 +300,20 @@ class Formats(unittest.TestCase):
             done = train(*more)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn(part, done.stderr)
+
+    def test_a_run_that_fails_has_an_archive(self):
+        fault = ("--ranks", "2", "--timeout", "1", "--fault", "rank=1,op=3,kind=throw", "--archive", "failed.tar.zst")
+        for words in (("bench", "all_reduce", "-b", "1K", "-e", "1K"), ("bench", "pairs"), ("burn-in", "--passes", "1"),
+                      ("train", "ddp", "--global-batch", "2", "--steps", "2")):
+            with self.subTest(words=words):
+                done = subprocess.run([PROGRAM, *words, *fault], cwd=self.path, capture_output=True, text=True, timeout=120)
+                self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
+                members = self.members("failed.tar.zst")
+                self.assertEqual(set(members), {"error.txt", "environment.json", "doctor.json", "topology.json", "log.txt"})
+                self.assertIn(members["error.txt"].strip(), done.stderr)
+                self.assertIn("rank 1", members["error.txt"])
+                self.assertEqual(members["log.txt"], done.stdout)
+                (self.path / "failed.tar.zst").unlink()
 
     def test_an_archive_needs_its_tools(self):
         done = subprocess.run([PROGRAM, "bench", "barrier", *UNIT, "--archive", "run.tar.zst"], cwd=self.path, capture_output=True, text=True,

@@ -89,6 +89,7 @@ COMMANDS = (
     ("plan", "validate", "zero3_sc21.json", "--json", "validation.json"),
     ("mesh", "--tp", "2", "--pp", "2", "--ranks-per-node", "2", "--json", "mesh.json"),
     ("doctor", "--json", "doctor.json"),
+    ("bench", "barrier", "--ranks", "2", *UNIT, "--archive", "barrier.tar.zst"),
     ("schedule", "zb-v", "-p", "2", "-m", "4", "--no-chart", "--json", "schedule.json"),
     ("contributions", "all_reduce", "--ranks", "4", "--mistake", "rank=1,message=1,kind=drop", "--json", "contributions.json", 1),
     ("compare", "all_reduce.json", "slower.json", "--json", "compared.json", 3),
@@ -173,6 +174,8 @@ class Schemas(unittest.TestCase):
             assert done.returncode == status, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
             if "--tables" in words:
                 (cls.path / "tables.json").write_text(done.stdout)
+        topology = subprocess.run("zstd -dc barrier.tar.zst | tar --extract --to-stdout topology.json", shell=True, cwd=cls.path, capture_output=True, check=True)
+        (cls.path / "topology.json").write_bytes(topology.stdout)
         cls.files = {}
         for path in cls.path.rglob("*.json"):
             file = json.loads(path.read_text())

@@ -1,0 +1,13 @@
+// How this machine is built: sockets, NUMA nodes, network adapters and GPUs, as Linux describes them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+
+// The content of topology.json. `system` is the folder where Linux describes devices; what it does not
+// describe is left out.
+std::string topology_json(const std::filesystem::path& system = "/sys");
+
+}  // namespace lockstep
