@@ -7,6 +7,7 @@
 
 #include "models/gpt/adapter_files.h"
 #include "models/gpt/merge_adapters.h"
+#include "models/ops/described_backend.h"
 #include "parallel/tags/with_tags.h"
 #include "parallel/train/dry_run.h"
 #include "tests/parallel/lora_runs.h"
@@ -20,6 +21,59 @@ using test::LoraCase;
 using test::refusal;
 using test::run;
 using testing::HasSubstr;
+
+// Computes nothing, and counts the multiplications and additions of products.
+class CountedProducts final : public DescribedBackend {
+ public:
+  CountedProducts() : DescribedBackend(nullptr) {}
+  double operations = 0;
+  std::string_view name() const override { return "counted products"; }
+
+ private:
+  void run(const KernelCall& call, const std::function<void()>&) override {
+    if (call.is_product) operations += call.operations;
+  }
+};
+
+// Of a step of one rank.
+double operations_of_products(const TrainOptions& options) {
+  double operations = 0;
+  const Plan plan = plan_of(options, 1);
+  launch_alone({.ranks = 1, .fault = {}, .device = &none_device()}, 0, [&](RankContext& context) {
+    CountedProducts backend;
+    const auto rank = make_rank(context, plan, backend);
+    rank->load_weights();
+    double before = 0;
+    count_dry_step(context, *rank, plan, [&] { before = backend.operations; });
+    operations = backend.operations - before;
+  });
+  return operations;
+}
+
+// 4 T in out + 6 T r (in + out) of a layer, against 6 T in out: weights have no gradient, and what lies
+// below the first adapter has none at all. Hu et al., "LoRA", 2021.
+TEST(LoraProducts, AreThoseOfTheClosedForm) {
+  TrainOptions options;
+  options.technique = "serial";
+  options.model = "nano";
+  options.global_batch = 3;
+  const GptConfig nano = GptConfig::preset("nano");
+  const double c = nano.width, layers = nano.layers, tokens = 3.0 * nano.context;
+  const double blocks = 12 * c * c * layers, head = c * nano.vocabulary;
+  EXPECT_EQ(operations_of_products(options), 6 * tokens * (blocks + head));
+  const auto expect = [&](const char* targets, double sides, double below) {
+    for (const int r : {1, 8}) {
+      options.lora_rank = r;
+      options.lora_targets = targets;
+      EXPECT_EQ(operations_of_products(options),
+                tokens * (4 * (blocks + head) + 6 * r * sides * layers - 2 * (below + r * c)))
+          << targets << " " << r;
+    }
+  };
+  // The sides of matrices with adapters; and weights that have no gradients of inputs.
+  expect("c_attn,c_proj,c_fc", 4 * c + 2 * c + 5 * c + 5 * c, 3 * c * c);
+  expect("c_fc", 5 * c, (3 + 1 + 4) * c * c);
+}
 
 class Lora : public testing::TestWithParam<LoraCase> {
  protected:
