@@ -101,6 +101,12 @@ constexpr NamedKind named_kinds[] = {
     {"experts", [](const FuzzCase& c, const CaseCheck&) { return c.model.experts.exist(); }},
     {"the same experts for all tokens",
      [](const FuzzCase& c, const CaseCheck&) { return c.same_experts; }},
+    {"experts in groups",
+     [](const FuzzCase& c, const CaseCheck&) { return c.last().options.router_groups > 1; }},
+    {"experts balanced over the batch",
+     [](const FuzzCase& c, const CaseCheck&) {
+       return c.last().options.router_balance_type == "global_aux_loss";
+     }},
     {"experts on several ranks",
      [](const FuzzCase& c, const CaseCheck&) {
        return c.model.experts.exist() && plan_of(c.last(), c.model).expert_ranks() > 1;

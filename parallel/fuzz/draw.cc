@@ -229,6 +229,7 @@ FuzzCase draw_case(std::uint64_t seed, std::int64_t number, const DrawLimits& li
     draw_exchange(random, drawn);
     draw_local_steps(random, drawn);
     draw_same_experts(random, drawn);
+    draw_routing(random, drawn);
     draw_gather(random, drawn);
     draw_in_backward(random, drawn);
     return drawn;

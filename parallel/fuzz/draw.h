@@ -29,6 +29,9 @@ void draw_exchange(Random random, FuzzCase& drawn);
 void draw_local_steps(Random random, FuzzCase& drawn);
 // Every third case with experts. Draws from a copy, too.
 void draw_same_experts(Random random, FuzzCase& drawn);
+// Every second case with experts, if all its plans can: groups of experts, or a balancing loss of the whole batch.
+// Draws from a copy, too.
+void draw_routing(Random random, FuzzCase& drawn);
 // Every second other case in f64 whose plans shard parameters compresses them while they are gathered, but for
 // adapters. Draws from a copy, too.
 void draw_gather(Random random, FuzzCase& drawn);

@@ -137,6 +137,24 @@ void draw_same_experts(Random random, FuzzCase& drawn) {
   drawn.same_experts = drawn.model.experts.exist() && random() % 3 == 0;
 }
 
+void draw_routing(Random random, FuzzCase& drawn) {
+  random.discard(5);
+  const ExpertConfig& experts = drawn.model.experts;
+  if (!experts.exist() || random() % 2 != 0) return;
+  const int groups = one_of(random, {1, 2, 3, 4}),
+            chosen = 1 + static_cast<int>(random() % static_cast<unsigned>(groups));
+  const std::string balance = one_of<const char*>(random, {"seq_aux_loss", "global_aux_loss"});
+  FuzzCase routed = drawn;
+  for (FuzzPlan& plan : routed.plans) {
+    plan.options.router_groups = groups;
+    plan.options.router_chosen_groups = chosen;
+    plan.options.router_balance_type = balance;
+    if (!is_plan(plan, drawn.model)) return;
+  }
+  drawn = routed;
+  chain(drawn);
+}
+
 // In another type, codes depend on how the reference has rounded.
 void draw_gather(Random random, FuzzCase& drawn) {
   random.discard(3);

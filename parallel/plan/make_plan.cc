@@ -205,7 +205,6 @@ void fill_in(Plan& plan) {
   o.loss_scale_window = scaler.window();
   if (!o.reduce_dtype) o.reduce_dtype = o.dtype;
   if (!o.dropout) o.dropout = dropout_of(plan.model);
-  if (o.token_drop_policy.empty()) o.token_drop_policy = "probs";
   if (plan.has_servers()) return;
   for (const Axis axis : axes()) o.mesh_lengths[axis] = plan.length(axis);
   o.zero_stage = plan.zero_stage();

@@ -179,7 +179,7 @@ struct ExpertOptions {
   double router_z_loss = 0;
   int router_groups = 1, router_chosen_groups = 1;
   double expert_capacity = 0;
-  std::string token_drop_policy;  // probs or position; empty: nothing is dropped
+  std::string token_drop_policy;  // probs or position; empty without a capacity
   double router_bias_rate = 0;
   std::string router_balance_type = "seq_aux_loss";  // or aux_loss or global_aux_loss
 };

@@ -22,7 +22,7 @@ class ExpertChoices(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         cls.path = pathlib.Path(cls.folder.name)
-        cls.lockstep(cls(), "train", *RUN, "--steps", "3", "--json", "run.json")
+        cls.summary = cls.lockstep(cls(), "train", *RUN, "--steps", "3", "--json", "run.json")
         cls.layers = cls.read("run.json")["steps"][-1]["tokens_of_experts"]
 
     def lockstep(self, *words, status=0):
@@ -44,6 +44,12 @@ class ExpertChoices(unittest.TestCase):
         self.assertEqual(rows[int(found[3])], max(rows))
         self.assertEqual(found[4], f"{2 * max(rows) / sum(rows):.2f}")
         return rows, said
+
+    def test_the_summary_names_the_busiest_rank(self):
+        rows = [rank["expert_rows"] for rank in self.read("run.json")["ranks"]]
+        self.assertEqual(sum(rows), sum(map(sum, self.layers)))
+        self.assertIn(f"rank {rows.index(max(rows))} computed the most rows of experts in it: {max(rows)}, {2 * max(rows) / sum(rows):.2f} times the mean",
+                      self.summary)
 
     def test_the_plan_of_a_run_has_its_rows(self):
         for words, times in (((), 1), (("--micro-batches", "2"), 1), (("--global-batch", "8"), 2)):

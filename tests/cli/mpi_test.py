@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,16 @@ TIMEOUT_S = 3
 SANITIZED = "ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter", "all_to_all", "all_to_all_v",
               "send_recv", "barrier")
+
+
+
+def doubles_in(path):
+    """All numbers of a file of weights in f64."""
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    tensors = [tensor for name, tensor in json.loads(content[8:8 + length]).items() if name != "__metadata__"]
+    assert tensors and all(tensor["dtype"] == "F64" for tensor in tensors), path
+    return struct.unpack_from(f"<{sum(end - begin for begin, end in (tensor['data_offsets'] for tensor in tensors)) // 8}d", content, 8 + length)
 
 
 class Mpi(unittest.TestCase):
@@ -150,13 +161,18 @@ class Mpi(unittest.TestCase):
         expected = json.loads((golden / "expected.json").read_text())
         run = ["--model", golden / "config.json", "--init", golden / "init.safetensors", "--data", golden / "tokens.bin", "--order", "sequential",
                "--global-batch", "8", "--sequence-length", "32", "--dtype", "f64", "--threads", "1", "--steps", "3", "--json", "r.json"]
-        cases = ((2, ["--ep", "2"]), (4, ["--ep", "4"]), (4, ["--ep", "2", "--tp", "2", "--sequence-parallel"]),
-                 (4, ["--ep", "2", "--cp", "2"]), (4, ["--ep", "2", "--pp", "2", "--micro-batches", "4"]),
-                 (4, ["--ep", "2", "--zero", "3"]), (4, ["--ep", "2", "--zero", "2", "--micro-batches", "2"]))
+        cases = ((2, ["--ep", "2"]), (2, ["--ep", "1"]), (4, ["--ep", "4"]), (4, ["--ep", "2", "--tp", "2", "--sequence-parallel"]),
+                 (4, ["--ep", "2", "--tp", "2"]), (4, ["--ep", "2", "--cp", "2"]), (4, ["--ep", "2", "--pp", "2", "--micro-batches", "4"]),
+                 (4, ["--ep", "2", "--zero", "1"]), (4, ["--ep", "2", "--zero", "3"]), (4, ["--ep", "2", "--zero", "2", "--micro-batches", "2"]),
+                 (4, ["--token-dispatcher-type", "deduplicated", "--router-weights-at", "expert"]))
+        subprocess.run([PROGRAM, "train", "serial", *run, "--save", "one.safetensors"], cwd=self.path, check=True, capture_output=True, timeout=60)
+        one = doubles_in(self.path / "one.safetensors")
         for ranks, words in cases[:1] if SANITIZED else cases:
             with self.subTest(ranks=ranks, words=words):
-                done, _ = self.run_ranks(ranks, "train", "moe", *words, *run)
+                done, _ = self.run_ranks(ranks, "train", "moe", *words, *run, "--save", "r.safetensors")
                 self.assertEqual(done.returncode, 0, done.stderr)
+                for weight, expected_weight in zip(doubles_in(self.path / "r.safetensors"), one, strict=True):
+                    self.assertAlmostEqual(weight, expected_weight, delta=1e-10)
                 result = json.loads((self.path / "r.json").read_text())
                 exact = [line for line in result["theory"] if line["exact"]]
                 self.assertGreaterEqual(len(exact), 8 * ranks)
@@ -166,6 +182,7 @@ class Mpi(unittest.TestCase):
                 for step, loss, norm, aux in zip(result["steps"], expected["losses"], expected["grad_norms"], expected["aux_losses"]):
                     for key, value in (("loss", loss), ("grad_norm", norm), ("aux_loss", aux)):
                         self.assertAlmostEqual(step[key] / value, 1, delta=1e-10)
+                self.assertEqual([step["tokens_of_experts"] for step in result["steps"]], expected["tokens_of_experts"][:3])
 
     def test_auto_knows_that_processes_map_each_others_memory(self):
         done, _ = self.run_ranks(2, "bench", "all_reduce", "-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "0")

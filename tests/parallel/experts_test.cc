@@ -64,12 +64,33 @@ void expect_counted_rows(const Plan& plan, const TrainResult& result) {
 
 class ExpertPlans : public WithPoison, public testing::WithParamInterface<ExpertPlan> {};
 
+constexpr int golden_steps = 3;
+
+// Those of one rank after these steps.
+const std::vector<double>& golden_weights() {
+  static const std::vector<double> weights = [] {
+    const test::Folder folder;
+    TrainOptions options = run_with_experts("serial");
+    options.steps = golden_steps;
+    options.save = folder.file("one.safetensors");
+    run(1, options);
+    return test::weights_of(options.save);
+  }();
+  return weights;
+}
+
 TEST_P(ExpertPlans, ReproduceTheGoldenRun) {
   const auto& [technique, ranks, set] = GetParam();
+  const test::Folder folder;
   TrainOptions options = run_with_experts(technique);
-  options.steps = 3;
+  options.steps = golden_steps;
+  options.save = folder.file("weights.safetensors");
   set(options);
   const TrainResult result = run(ranks, options);
+  const std::vector<double> weights = test::weights_of(options.save);
+  ASSERT_EQ(weights.size(), golden_weights().size());
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    ASSERT_NEAR(weights[i], golden_weights()[i], 1e-10) << i;
   EXPECT_TRUE(theory_holds(result));
   EXPECT_GT(result.theory.size(), 5);
   ASSERT_EQ(result.steps.size(), 3);
@@ -93,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
            o.recompute = "selective";
          }},
         {"pipeline", 2, [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "dualpipe-v"; }},
+        {"pipeline", 2, [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "zb-v"; }},
+        {"pipeline", 2, [](TrainOptions& o) { o.micro_batches = 4, o.schedule = "zb-h2"; }},
         {"3d", 4,
          [](TrainOptions& o) {
            o.mesh_lengths[Axis::pp] = 2, o.micro_batches = 2, o.schedule = "zb-h1";
