@@ -15,7 +15,7 @@ def charts(results):
 def charts_of_runs(found):
     """Of [(run, name)]."""
     runs = [(name, run.data["steps"]) for run, name in found]
-    return [_over_steps(runs), _of_last_step(runs)] if runs else []
+    return [_over_steps(runs), _of_last_step(runs), _loads_over_steps(runs)] if runs else []
 
 
 def runs_with_experts(results):
@@ -49,6 +49,39 @@ def _over_steps(runs):
         alt="The busiest expert over the mean: " + "; ".join(f"{row[0]} {row[1]} at first, {row[2]} at the end" for row in rows) + ".",
         figure=figure,
         columns=("run", "first step", "last step", "balancing loss", "entropy of the router, nats", "loss"),
+        rows=rows)
+
+
+def loads(step):
+    """The tokens of each expert, over all layers, relative to the mean."""
+    tokens = [sum(layer[expert] for layer in step["tokens_of_experts"]) for expert in range(len(step["tokens_of_experts"][0]))]
+    return [count * len(tokens) / max(sum(tokens), 1) for count in tokens]
+
+
+def _loads_over_steps(runs):
+    experts = max(len(steps[0]["tokens_of_experts"][0]) for _, steps in runs)
+    figure = new_figure(height=1.0 + (0.8 + min(0.22 * experts, 4)) * len(runs))
+    most = max(max(loads(step)) for _, steps in runs for step in steps)
+    rows = []
+    panels = figure.subplots(len(runs), squeeze=False)[:, 0]
+    for axes, (name, steps) in zip(panels, runs):
+        by_step = [loads(step) for step in steps]
+        first, last = steps[0]["step"], steps[-1]["step"]
+        image = axes.imshow([list(of_expert) for of_expert in zip(*by_step)], cmap="Blues", vmin=0, vmax=max(most, 1.0), aspect="auto",
+                            interpolation="nearest", extent=(first - 0.5, last + 0.5, len(by_step[0]) - 0.5, -0.5))
+        axes.set_title(name, loc="left")
+        axes.set_ylabel("expert")
+        axes.grid(visible=False)
+        rows += [(name, expert, f"{by_step[0][expert]:.2f}", f"{by_step[-1][expert]:.2f}") for expert in range(len(by_step[0]))]
+    panels[-1].set_xlabel("step")
+    figure.colorbar(image, ax=list(panels), shrink=0.8).set_label("times the mean")
+    return Chart(
+        title="The load of each expert",
+        explanation="Its tokens in all layers, relative to the mean: even shades are balanced, a dark row is an expert that all layers prefer.",
+        alt="The load of each expert, times the mean: " + "; ".join(
+            f"{name}, up to {max(loads(steps[0])):.2f} at first, {max(loads(steps[-1])):.2f} at the end" for name, steps in runs) + ".",
+        figure=figure,
+        columns=("run", "expert", "first step", "last step"),
         rows=rows)
 
 

@@ -28,7 +28,6 @@ OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce
               "send_recv", "barrier")
 
 
-
 def doubles_in(path):
     """All numbers of a file of weights in f64."""
     content = path.read_bytes()

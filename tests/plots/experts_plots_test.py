@@ -83,9 +83,9 @@ class Experts(unittest.TestCase):
     def test_each_rank_has_a_bar_of_its_exchanges(self):
         own = self.section("moe.json", "moe.trace.json", "serial.json")
         titles = [chart.title for chart in own.charts]
-        self.assertEqual(titles, ["The busiest expert", "Tokens of each expert in the last step", "Experts' rows that each rank sends",
+        self.assertEqual(titles, ["The busiest expert", "Tokens of each expert in the last step", "The load of each expert", "Experts' rows that each rank sends",
                                   "Rows of experts between ranks"])
-        bars = own.charts[2]
+        bars = own.charts[3]
         for rank in self.json("moe")["ranks"]:
             for label in LABELS:
                 (row,) = [row for row in bars.rows if row[1:3] == (rank["rank"], label)]

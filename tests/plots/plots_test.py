@@ -109,7 +109,7 @@ class Plots(unittest.TestCase):
         for step in changed.trainings[1].data["steps"]:
             step.update(aux_loss=2.5, tokens_of_experts=[[4, 4, 4, 4], [1, 2, 3, 10]])
         changed.trainings[1].data["steps"][0]["tokens_of_experts"] = [[0, 0, 0, 16], [4, 4, 4, 4]]
-        over_steps, of_last_step = experts.charts(changed)
+        over_steps, of_last_step, all_loads = experts.charts(changed)
         (line,) = over_steps.figure.axes[0].lines
         self.assertEqual(list(line.get_ydata()), [4, 2.5, 2.5, 2.5])
         self.assertEqual(over_steps.rows[0][-2], "")
@@ -117,6 +117,11 @@ class Plots(unittest.TestCase):
         self.assertEqual(experts.charts(changed)[0].rows[0][-2], "1.250")
         self.assertEqual([text.get_text() for text in of_last_step.figure.axes[0].texts], "4 4 4 4 1 2 3 10".split())
         self.assertEqual(of_last_step.rows[1], ("ddp 2 ranks", 1, "1 2 3 10"))
+        # 5, 6, 7 and 14 of 32 tokens; in the first step 4, 4, 4 and 20.
+        cells = all_loads.figure.axes[0].images[0].get_array().tolist()
+        self.assertEqual(cells, [[0.5, 0.625, 0.625, 0.625], [0.5, 0.75, 0.75, 0.75], [0.5, 0.875, 0.875, 0.875], [2.5, 1.75, 1.75, 1.75]])
+        self.assertEqual(all_loads.rows[3], ("ddp 2 ranks", 3, "2.50", "1.75"))
+        self.assertIn("ddp 2 ranks, up to 2.50 at first, 1.75 at the end", all_loads.alt)
 
     def test_speed_is_the_median_steps(self):
         changed = copy.deepcopy(self.results)
