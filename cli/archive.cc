@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -138,12 +139,12 @@ void Archive::write(std::vector<std::pair<std::string, std::string>> members) {
 
 void Archive::write_failed(const Error& error) {
   const bool is_one_of_several = launch_ranks({.ranks = 0}) > 0;
-  if (error.kind() == ErrorKind::bad_input || (is_one_of_several && error.context().rank > 0))
+  if (error.kind() == ErrorKind::bad_input || (is_one_of_several && error.context().rank != 0))
     return;
   try {
     write({{"error.txt", std::string(error.what()) + "\n"},
            {"environment.json", json_text(environment_json())}});
-  } catch (const Error&) {
+  } catch (const std::exception&) {
   }
 }
 

@@ -1,5 +1,6 @@
 // lockstep burn-in: finds machines that are slow or compute wrong.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -58,6 +59,8 @@ void read(BurnInCommand& c) {
   for (const std::string& size : c.sizes)
     o.all_reduce_bytes.push_back(given_bytes(size, "--sizes"));
   std::ranges::sort(o.all_reduce_bytes);
+  const auto repeated = std::ranges::unique(o.all_reduce_bytes);
+  o.all_reduce_bytes.erase(repeated.begin(), repeated.end());
   if (!c.expected_memory.empty())
     o.expected.memory_bytes = given_bytes(c.expected_memory, "--expect-memory");
   const int ranks = launch_ranks(world);
@@ -69,9 +72,9 @@ void read(BurnInCommand& c) {
   // Under mpirun this process is one rank.
   const double here = launch_ranks({.ranks = 0}) > 0 ? 1 : ranks;
   require_threads(here, fmt::format("a burn-in of {} ranks", ranks), "use fewer ranks");
-  if (!o.device->enqueues())
-    require_memory(4 * here * static_cast<double>(o.copy_bytes + o.all_reduce_bytes.back()),
-                   fmt::format("a burn-in of {} ranks", ranks), "use fewer ranks");
+  const Count of_device = o.device->enqueues() ? 0 : 4 * o.copy_bytes + o.all_reduce_bytes.back();
+  require_memory(here * static_cast<double>(of_device + 2 * o.all_reduce_bytes.back()),
+                 fmt::format("a burn-in of {} ranks", ranks), "use fewer ranks or smaller --sizes");
   o.training.data = default_text();
   plan_of(o.training, 1);
   c.formats.check({c.json}, {c.baseline});
@@ -183,9 +186,9 @@ void add_burn_in(CLI::App& program, Command& chosen) {
     app->add_option("--sizes", c.sizes,
                     "bytes of the all-reduces, with K, M or G: a list with commas")
         ->delimiter(',')
-        ->default_str("4,256,16K,1M");
+        ->default_str(fmt::format("{}", fmt::join(c.options.all_reduce_bytes, ",")));
     app->add_option("--expect-cores", c.options.expected.cores,
-                    "a host with fewer cores fails; default: fewer than most hosts");
+                    "fail hosts with fewer cores; default: with fewer than most hosts");
     app->add_option("--expect-gpus", c.options.expected.gpus, "the same for GPUs");
     app->add_option("--expect-memory", c.expected_memory,
                     "the same for memory, in bytes, with K, M or G");

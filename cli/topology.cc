@@ -47,8 +47,10 @@ void add_number(ordered_json& into, const char* key, const fs::path& path) {
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code missing;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, missing))
-    entries.push_back(entry.path());
+  const auto end = fs::directory_iterator();
+  for (auto entry = fs::directory_iterator(folder, missing); !missing && entry != end;
+       entry.increment(missing))
+    entries.push_back(entry->path());
   std::ranges::sort(entries, [](const fs::path& a, const fs::path& b) {
     const std::string first = a.filename(), second = b.filename();
     return std::pair(first.size(), first) < std::pair(second.size(), second);

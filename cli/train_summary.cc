@@ -71,13 +71,14 @@ void print_expert_rows(const Plan& plan, const std::vector<RankRecord>& ranks) {
     std::int64_t all = 0;
     const Mesh::Group group = plan.expert_group(rank.rank);
     for (const int other : group) all += rows_of(other);
+    if (all == 0) continue;  // a stage without experts
     const double times = static_cast<double>(rows_of(rank.rank)) *
                          static_cast<double>(group.size()) / static_cast<double>(all);
     if (times > most) most = times, busiest = rank.rank;
   }
   fmt::print(
-      "rank {} computed the most rows of experts in it: {}, {:.2f} times the mean of the "
-      "ranks that divide them\n",
+      "of the ranks that divide experts, rank {} was the busiest: {} rows, {:.2f} times the "
+      "mean of its group\n",
       busiest, rows_of(busiest), most);
 }
 

@@ -154,9 +154,14 @@ class BenchRun:
             if found and entry["run_type"] == "iteration":
                 rate = entry["gflop_per_s" if found[1] == "product" else "gb_per_s"]
                 rates.setdefault(int(found[2]), {})[found[1]] = float(rate)
-        if any(len(own) < 2 for own in rates.values()) or rates and not rates.keys() <= self.hosts_of_ranks().keys():
+        if any(len(own) < 2 for own in rates.values()) or (rates and not rates.keys() <= self.hosts_of_ranks().keys()):
             raise ValueError("a rank of the burn-in without a host or a measurement")
         return rates
+
+    def check_burn_in(self):
+        keys = ("verdict", "passes", "steps_compared", "hosts", "findings")
+        if 0 < sum(key in self.data for key in keys) < len(keys):
+            raise ValueError(f"a burn-in without {next(key for key in keys if key not in self.data)}")
 
     def hosts_of_ranks(self):
         """{rank: its host} of a burn-in."""

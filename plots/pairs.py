@@ -11,8 +11,11 @@ TITLES = {"latency": "latency", "one way": "bandwidth", "both ways": "bandwidth,
 
 
 def charts(results):
-    several = len(results.benchmarks) > 1
-    return [_chart(run, several) for run in results.benchmarks if panels(run)]
+    return [chart for run in results.benchmarks for chart in charts_of(run, results)]
+
+
+def charts_of(run, results):
+    return [_chart(run, len(results.benchmarks) > 1)] if panels(run) else []
 
 
 def panels(run):

@@ -22,10 +22,10 @@ from results import BadInput, read
 
 
 def sections(results):
-    found = [summary(results), slow_ranks(results), *machine_sections(results), *all_reduce_sections(results), *data_parallel_sections(results), *pipeline_sections(results),
-             tensor_section(results), context_section(results), sharded_section(results), mesh_section(results),
-             experts_section(results), dispatch_section(results), exchange_section(results), factorings_section(results), memory_section(results), correctness(results),
-             *history_sections(results), *search_sections(results)]
+    found = [summary(results), slow_ranks(results), *machine_sections(results), *all_reduce_sections(results), *data_parallel_sections(results),
+             *pipeline_sections(results), tensor_section(results), context_section(results), sharded_section(results), mesh_section(results),
+             experts_section(results), dispatch_section(results), exchange_section(results), factorings_section(results),
+             memory_section(results), correctness(results), *history_sections(results), *search_sections(results)]
     return [own for own in found if own]
 
 

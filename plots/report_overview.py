@@ -70,7 +70,8 @@ def verdict(results):
         sentences.append(f"Rows of the history that are slower than before: {len(slower)} of {len(rows)}.")
     if results.searches and not sentences and not list(results.environments()):
         return None  # nothing ran
-    right = not slower and not slow_links and set(machines) <= {"pass"} and differ == 0 and max(worst, default=0) <= PARITY_LIMIT and sum(checked) == 0
+    right = (not slower and not slow_links and set(machines) <= {"pass"} and differ == 0 and max(worst, default=0) <= PARITY_LIMIT
+             and sum(checked) == 0)
     body = table(("", ""), _where(results))
     return Section("Verdict", " ".join(sentences) or "Nothing here was checked.", right=right, body=body)
 

@@ -136,7 +136,7 @@ def _sort_in(results, path, data):
         list(run.pipeline_points()), list(run.tensor_points()), list(run.sharded_points()), run.crossovers()
         list(run.context_points()), run.context_limits(), run.context_crossovers(), run.context_masks(), run.context_errors()
         list(run.moe_points()), run.moe_crossovers(), run.moe_prices(), run.moe_pairs()
-        run.links(), run.slow_links(), run.burn_in_rates()
+        run.links(), run.slow_links(), run.burn_in_rates(), run.check_burn_in()
         list(run.factorings()), run.refused_factorings()
         results.benchmarks.append(run)
     elif schema == "lockstep.schedule/1":

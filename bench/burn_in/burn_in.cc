@@ -43,11 +43,12 @@ OwnPass own_pass_of(const std::string& text) {
   return own;
 }
 
-int gpus_here() {
+// The number, or why there are none.
+std::pair<int, std::string> gpus_here() {
   try {
-    return cuda_gpus();
-  } catch (const Error&) {
-    return 0;  // without a driver
+    return {cuda_gpus(), ""};
+  } catch (const Error& error) {
+    return {0, error.message()};
   }
 }
 
@@ -55,17 +56,19 @@ int gpus_here() {
 std::vector<RankMachine> gather_machines(Communicator& comm, bool counts_gpus) {
   const RankSite site = site_of(comm.records().ledger);
   const auto environment = environment_json();
-  const int gpus = counts_gpus ? gpus_here() : 0;
+  const auto [gpus, why_no_gpus] = counts_gpus ? gpus_here() : std::pair(0, std::string());
   std::vector<RankMachine> machines;
   for (const std::string& text : gather_text(
-           comm, json_line(json{site.host, site.device, environment["processor"],
-                                environment["cores"], environment["memory_bytes"], gpus}))) {
+           comm,
+           json_line(json{site.host, site.device, environment["processor"], environment["cores"],
+                          environment["memory_bytes"], gpus, why_no_gpus}))) {
     const json own = parse_json(text, "the machine of a rank");
     machines.push_back({.site = {.host = own[0], .device = own[1]},
                         .processor = own[2],
                         .cores = own[3],
                         .memory_bytes = own[4],
-                        .gpus = own[5]});
+                        .gpus = own[5],
+                        .why_no_gpus = own[6]});
   }
   return machines;
 }

@@ -58,6 +58,7 @@ struct RankMachine {
   int cores = 0;
   double memory_bytes = 0;
   int gpus = 0;  // counted if ranks compute on one, or some are expected
+  std::string why_no_gpus = {};
 };
 
 // Ranks or passes in which something was wrong.

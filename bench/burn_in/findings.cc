@@ -67,6 +67,7 @@ void find_missing_parts(const BurnInRun& run, const ExpectedParts& expected,
     const char* name;
     double (*amount)(const RankMachine&);
     std::optional<double> expected;
+    bool is_exact = true;
   };
   constexpr double gib = 1 << 30;
   std::optional<double> expected_gib;
@@ -74,10 +75,11 @@ void find_missing_parts(const BurnInRun& run, const ExpectedParts& expected,
   const Part parts[] = {
       {"cores", [](const RankMachine& m) -> double { return m.cores; }, expected.cores},
       {"GPUs", [](const RankMachine& m) -> double { return m.gpus; }, expected.gpus},
-      {"GiB of memory", [](const RankMachine& m) { return m.memory_bytes / gib; }, expected_gib}};
+      {"GiB of memory", [](const RankMachine& m) { return m.memory_bytes / gib; }, expected_gib,
+       false}};
   std::map<std::string, const RankMachine*> hosts;
   for (const RankMachine& machine : run.machines) hosts.emplace(machine.site.host, &machine);
-  constexpr double about_the_same = 0.97;  // the system keeps a little of the memory
+  constexpr double most_of_it = 0.97;  // the system keeps a little of the memory
   for (const Part& part : parts) {
     if (!part.expected && hosts.size() < fewest_compared) continue;
     std::vector<double> amounts;
@@ -85,11 +87,13 @@ void find_missing_parts(const BurnInRun& run, const ExpectedParts& expected,
     std::ranges::sort(amounts);
     const double usual = part.expected.value_or(amounts[amounts.size() / 2]);
     for (const auto& [host, machine] : hosts)
-      if (const double own = part.amount(*machine); own < about_the_same * usual)
-        found.push_back(
-            finding(missing_parts, {host},
-                    fmt::format("has {:.4g} {}, {} {:.4g}", own, part.name,
-                                part.expected ? "expected are" : "most hosts have", usual)));
+      if (const double own = part.amount(*machine); own < (part.is_exact ? 1 : most_of_it) * usual)
+        found.push_back(finding(
+            missing_parts, {host},
+            fmt::format(
+                "has {:.4g} {}, {} {:.4g}{}", own, part.name,
+                part.expected ? "expected" : "most hosts have", usual,
+                own == 0 && !machine->why_no_gpus.empty() ? ": " + machine->why_no_gpus : "")));
   }
 }
 

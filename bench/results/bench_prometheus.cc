@@ -138,12 +138,13 @@ double seconds_of(const std::string& time) {
 std::string bench_prometheus(const ordered_json& file) {
   Metric links("lockstep_slow_links", "Hosts and links that are slower than others."),
       verdict("lockstep_burn_in_verdict", "Of a host: 0 pass, 1 degraded, 2 fail.");
-  if (file.contains("slow_links")) links.add({}, static_cast<double>(file["slow_links"].size()));
   if (file.contains("findings"))
     for (const ordered_json& host : file.at("hosts"))
       verdict.add({{"host", host.at("host")}}, host.at("verdict") == "pass"       ? 0
                                                : host.at("verdict") == "degraded" ? 1
                                                                                   : 2);
+  else if (file.contains("slow_links"))
+    links.add({}, static_cast<double>(file["slow_links"].size()));
   const auto entries = measured_entries(file);
   const auto environment = parse_json(
       file.at("context").at("lockstep.environment").get<std::string>(), "the environment");

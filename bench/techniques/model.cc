@@ -149,13 +149,15 @@ void register_result(const std::string& name, double seconds, double flops, doub
 
 void report(int threads, const ModelBenchOptions& options, const std::vector<Product>& products,
             const Measured& measured, double flops, Count tokens) {
-  const auto print = [](const std::string& what, const std::string& shape, double seconds,
-                        double flops_done) {
-    fmt::print("{:<26} {:<24} {:>12.1f} {:>10.1f}\n", what, shape, seconds * 1e6,
+  std::size_t width = 26;
+  for (const Product& product : products) width = std::max(width, product.name.size());
+  const auto print = [&](const std::string& what, const std::string& shape, double seconds,
+                         double flops_done) {
+    fmt::print("{:<{}} {:<24} {:>12.1f} {:>10.1f}\n", what, width, shape, seconds * 1e6,
                flops_done / seconds / 1e9);
   };
-  fmt::print("\n{} thread{}\n{:<26} {:<24} {:>12} {:>10}\n", threads, threads == 1 ? "" : "s",
-             "product", "times m x n x k", "us each", "GFLOP/s");
+  fmt::print("\n{} thread{}\n{:<{}} {:<24} {:>12} {:>10}\n", threads, threads == 1 ? "" : "s",
+             "product", width, "times m x n x k", "us each", "GFLOP/s");
   double product_flops = 0;
   for (std::size_t i = 0; i < products.size(); ++i) {
     const Product& p = products[i];
@@ -207,7 +209,7 @@ std::vector<Product> products_of_step(const GptConfig& config, Count tokens) {
                 with_one_more = tokens * experts.per_token % experts.number;
     linear("router", tokens, c, experts.number, mixtures);
     mlp("expert ", rows, experts.width, mixtures * (experts.number - with_one_more));
-    mlp("fuller expert ", rows + 1, experts.width, mixtures * with_one_more);
+    mlp("expert with one more row, ", rows + 1, experts.width, mixtures * with_one_more);
     mlp("shared ", tokens, experts.shared * Count{experts.width}, mixtures);
   }
   linear("head", tokens, c, config.vocabulary, 1, true);

@@ -23,11 +23,12 @@ struct Product {
 };
 
 // The products with weights in one step over `tokens` tokens: forward, input gradient and weight
-// gradient of each linear layer and of the tied head. Experts have as equally many rows as they can.
+// gradient of each linear layer and of the tied head. Rows are divided
+// among experts as evenly as possible.
 std::vector<Product> products_of_step(const GptConfig& config, Count tokens);
 
-// Floating-point operations of one step of `sequences` x `length` tokens: 6 per weight and token,
-// and 6 layers width length per token for causal attention, half of full attention. Kaplan et al.,
+// Floating-point operations of one step of `sequences` x `length` tokens: 6 per token and weight
+// that it uses (of K of E experts), and 6 layers width length per token for causal attention, half of full attention. Kaplan et al.,
 // "Scaling laws for neural language models", 2020, table 1, times 3 for forward and backward.
 double step_flops(const GptConfig& config, Count sequences, Count length);
 

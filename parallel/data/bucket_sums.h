@@ -40,9 +40,9 @@ class BucketSums {
              Communicator& comm, Slice flat);
   // To call before the first run. The matrices, which must outlive it, are those of the parameters.
   void take_projectors(const WholeMatrices& matrices);
-  // To call before the sums of a step, whose gradients are multiples by this. What is kept has no scale.
+  // Call before a step's sums. Gradients are scaled by `loss_scale`; kept values are not.
   void begin(double loss_scale);
-  // Nothing was kept since begin(): the gradients have overflowed.
+  // Restores what was kept at begin(), because the step is skipped.
   void skip();
   // `numbers` of bucket `number` become their sum over the ranks. After so many optimizer steps.
   void run(Communicator& comm, std::size_t number, Slice numbers, std::int64_t steps);

@@ -50,9 +50,10 @@ Count add_compressed(Terms& terms, const Plan& plan, const ReplicaGroup& replica
   if (!use.sent.empty()) terms.send(use.label, sum, 1, terms.bytes_formula);
   const auto [kept, work] = exchange_memory(method, type, buckets, replicas.copies, replicas.copy);
   const Count copies = may_skip_kept(plan) ? 2 : 1;
-  terms.hold({.use = MemoryUse::communication,
-              .bytes = copies * kept + work + (type == dtype ? 0 : largest * element_bytes(type)),
-              .formula = (copies == 1 ? "what " : "twice what ") + method.name + " keeps"});
+  terms.hold(
+      {.use = MemoryUse::communication,
+       .bytes = copies * kept + work + (type == dtype ? 0 : largest * element_bytes(type)),
+       .formula = "what " + method.name + (copies == 1 ? " keeps" : " keeps, and its copy")});
   return scratch;
 }
 

@@ -144,8 +144,8 @@ class PowerSgd final : public CompressedSum {
     return std::sqrt(product_of(x.data(), x.data(), std::ssize(x)));
   }
 
-  // Gram-Schmidt, column by column. A column that depends on those before it becomes zero, and one whose
-  // norm overflows NaN.
+  // Gram-Schmidt, column by column. A column that depends on those before it becomes zero; one
+  // whose norm overflows becomes NaN, so that it shows.
   void orthonormalize(const Narrowed& matrix, std::span<T> p) const {
     constexpr T nothing = sizeof(T) == 8 ? static_cast<T>(1e-10) : static_cast<T>(1e-5);
     for (Count r = 0; r < rank_; ++r) {

@@ -119,6 +119,10 @@ void draw_exchange(Random random, FuzzCase& drawn) {
   const bool has_feedback = exchange_from_text(method).has_feedback();
   const int warm_up = has_feedback ? one_of(random, {0, 0, 1, 2}) : 0;
   if (has_feedback) make_alike(compressed);
+  // Steps are skipped only with the largest scales, as numbers of f32 reach far.
+  const TrainOptions& last = compressed.last().options;
+  const bool overflows =
+      has_feedback && last.dtype == DType::f32 && loss_scaling(last) != "none" && random() % 2 == 0;
   if (!all_have(compressed, describe(static_cast<DataParallelOptions&>(compressed.last().options))))
     return;
   for (FuzzPlan& plan : compressed.plans) {
@@ -126,6 +130,10 @@ void draw_exchange(Random random, FuzzCase& drawn) {
     o.reduce_dtype.reset();
     o.exchange = method;
     o.exchange_warm_up = warm_up;
+    if (overflows) {
+      o.initial_loss_scale = std::ldexp(1.0, 127);
+      o.loss_scale_window = 1;
+    }
     if (!is_plan(plan, drawn.model)) return;
   }
   drawn = compressed;

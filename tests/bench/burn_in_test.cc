@@ -253,12 +253,15 @@ TEST(BurnInFindings, NameHostsWithLessThanExpected) {
   expect([](ExpectedParts& o) { o.cores = 8; }, all);
   expect([](ExpectedParts& o) { o.cores = 4; }, {});
   expect([](ExpectedParts& o) { o.gpus = 1; }, all);
+  given.run.machines[0].gpus = 64, given.run.machines[1].gpus = 63;
+  expect([](ExpectedParts& o) { o.gpus = 64; }, one);
+  given.run.machines[0].gpus = given.run.machines[1].gpus = 0;
   expect([](ExpectedParts& o) { o.memory_bytes = 1'200'000'000; }, all);
   expect([](ExpectedParts& o) { o.memory_bytes = 1'000'000'000; }, {});
   given.run.machines[1].cores = 3;
   expect([](ExpectedParts& o) { o.cores = 4; }, one);
   given.options.expected.cores = 4;
-  EXPECT_EQ(findings_of(given.run, given.options).at(0).text, "has 3 cores, expected are 4");
+  EXPECT_EQ(findings_of(given.run, given.options).at(0).text, "has 3 cores, expected 4");
 }
 
 TEST(BurnInFindings, OfTwoMachinesNoneIsTheSlowOne) {

@@ -48,7 +48,7 @@ class ExpertChoices(unittest.TestCase):
     def test_the_summary_names_the_busiest_rank(self):
         rows = [rank["expert_rows"] for rank in self.read("run.json")["ranks"]]
         self.assertEqual(sum(rows), sum(map(sum, self.layers)))
-        self.assertIn(f"rank {rows.index(max(rows))} computed the most rows of experts in it: {max(rows)}, {2 * max(rows) / sum(rows):.2f} times the mean",
+        self.assertIn(f"rank {rows.index(max(rows))} was the busiest: {max(rows)} rows, {2 * max(rows) / sum(rows):.2f} times the mean of its group\n",
                       self.summary)
 
     def test_the_plan_of_a_run_has_its_rows(self):

@@ -25,6 +25,13 @@ void expect_resumes_anywhere(const Case& one) {
   options.save = folder.file("whole.safetensors");
   const TrainResult whole = test::run(one.ranks, options);
   EXPECT_TRUE(theory_holds(whole));
+  if (options.loss_scale_window > 0) {
+    // Steps are skipped between others.
+    const auto taken = std::ranges::find(whole.steps, false, &StepRecord::skipped);
+    const auto skipped = std::ranges::find(taken, whole.steps.end(), true, &StepRecord::skipped);
+    EXPECT_NE(std::ranges::find(skipped, whole.steps.end(), false, &StepRecord::skipped),
+              whole.steps.end());
+  }
   const std::vector<double> weights = test::weights_of(options.save);
   options.checkpoint.clear();
   options.checkpoint_interval = 0;
@@ -81,7 +88,8 @@ std::vector<Case> cases_of_own_states() {
     all.push_back({name + "_split", 8, split});
     TrainOptions scaled = test::few_steps("ddp", DType::f16);
     scaled.exchange = method;
-    scaled.initial_loss_scale = 1 << 24;  // overflows at first
+    scaled.initial_loss_scale = 1 << 20;  // overflows at first, and after each two steps
+    scaled.loss_scale_window = 2;
     scaled.steps = 10;
     all.push_back({name + "_f16", 2, scaled});
   }

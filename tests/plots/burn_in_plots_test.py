@@ -89,6 +89,8 @@ class BurnInPlots(unittest.TestCase):
                 self.read(data)
         wrong(lambda data: data["hosts"][0]["ranks"].pop())
         wrong(lambda data: data.update(verdict="good"))
+        for key in ("verdict", "passes", "steps_compared", "hosts", "findings"):
+            wrong(lambda data, key=key: data.pop(key))
         wrong(lambda data: data["findings"][0].pop("next"))
         wrong(lambda data: data["benchmarks"].remove(next(row for row in data["benchmarks"] if "burn_in/copy/" in row["name"])))
 
