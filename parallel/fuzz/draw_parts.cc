@@ -1,5 +1,6 @@
 // Draws parts of cases: options, limits of buckets, adapters.
 #include <algorithm>
+#include <cmath>
 
 #include "collectives/base/error.h"
 #include "models/gpt/weights.h"
