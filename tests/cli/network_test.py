@@ -48,6 +48,21 @@ class Network(unittest.TestCase):
             self.assertGreater(received, steps * ranks[rank]["received_bytes"]["total"])
             self.assertGreater(sent, steps * ranks[rank]["sent_bytes"]["total"])
 
+    def test_mpich_goes_over_the_links(self):
+        rate, sent = 100e6 / 8, 1 << 20
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([SOURCE / "bench" / "network.sh", "2", "100mbit", PROGRAM, "bench", "all_reduce", "-b", "1M", "-e", "1M", "-n", "3", "-w", "1",
+                                   "--algorithm", "ring", "--json", "r.json"], cwd=folder, capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, "MPI": "mpich", "BURST": "64k"})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            file = json.loads((pathlib.Path(folder) / "r.json").read_text())
+        self.assertIn("MPICH", json.loads(file["context"]["lockstep.environment"])["mpi"])
+        self.assertEqual(len({rank["host"] for rank in file["ranks"]}), 2)
+        # Of two ranks each sends the whole message in a ring.
+        self.assertGreater(min(entry["p50_us"] for entry in file["benchmarks"]), 0.8e6 * sent / rate)
+        refused = subprocess.run([SOURCE / "bench" / "network.sh", "2", "1gbit", "true"], capture_output=True, text=True, env={**os.environ, "MPI": "lam"})
+        self.assertEqual((refused.returncode, refused.stderr), (2, "network.sh: MPI=lam: choose openmpi or mpich\n"))
+
     def test_wrong_numbers_are_refused(self):
         for words in ((0, "1gbit", "true"), ("four", "1gbit", "true"), (4, "1gbit")):
             done = self.run_on(*words)
