@@ -14,7 +14,8 @@ from report_experts import experts_section
 from report_history import history_sections
 from report_machines import machine_sections
 from report_models import (
-    context_section, dispatch_section, exchange_section, factorings_section, mesh_section, pipeline_sections, sharded_section, tensor_section,
+    context_section, dispatch_section, exchange_section, factorings_section, local_steps_section, mesh_section, optimizers_section,
+    pipeline_sections, sharded_section, tensor_section,
 )
 from report_overview import appendix, correctness, memory_section, slow_ranks, summary, verdict
 from report_search import search_sections
@@ -24,8 +25,9 @@ from results import BadInput, read
 def sections(results):
     found = [summary(results), slow_ranks(results), *machine_sections(results), *all_reduce_sections(results), *data_parallel_sections(results),
              *pipeline_sections(results), tensor_section(results), context_section(results), sharded_section(results), mesh_section(results),
-             experts_section(results), dispatch_section(results), exchange_section(results), factorings_section(results),
-             memory_section(results), correctness(results), *history_sections(results), *search_sections(results)]
+             experts_section(results), dispatch_section(results), optimizers_section(results), local_steps_section(results),
+             exchange_section(results), factorings_section(results), memory_section(results), correctness(results),
+             *history_sections(results), *search_sections(results)]
     return [own for own in found if own]
 
 

@@ -9,7 +9,9 @@ import context_documents
 import dispatch
 import exchange
 import factorings
+import local_steps
 import matrix
+import optimizers
 import pipeline
 import prefetch
 import ring
@@ -159,12 +161,26 @@ def dispatch_section(results):
                    "lockstep bench moe --ranks 16 --json FILE", "parallel/expert/dispatcher.h")
 
 
-def exchange_section(results):
-    charts = exchange.charts(results)
+def _section_of(charts, title, command, source):
+    """None without charts."""
     if not charts:
         return None
-    return Section("Compressed gradients", " ".join(chart.alt for chart in charts), " ".join(chart.explanation for chart in charts), charts,
-                   "lockstep bench exchange --train --json FILE", "parallel/exchange/compressed_sum.h")
+    return Section(title, " ".join(chart.alt for chart in charts), " ".join(chart.explanation for chart in charts), charts, command, source)
+
+
+def optimizers_section(results):
+    return _section_of(optimizers.charts(results), "Optimizers", "lockstep train TECHNIQUE --optimizer NAME --json FILE",
+                       "models/optimizers/optimizer.h")
+
+
+def local_steps_section(results):
+    return _section_of(local_steps.charts(results), "Local steps", "lockstep train ddp --local-steps STEPS --json FILE",
+                       "parallel/data/local_steps.h")
+
+
+def exchange_section(results):
+    return _section_of(exchange.charts(results), "Compressed gradients", "lockstep bench exchange --train --json FILE",
+                       "parallel/exchange/compressed_sum.h")
 
 
 def factorings_section(results):

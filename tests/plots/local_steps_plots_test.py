@@ -14,6 +14,7 @@ from plots_setting import PROGRAM, SOURCE  # first: it adds the plots to the pat
 
 import local_steps
 import loss
+import report
 import results
 
 GOLDEN = SOURCE / "tests" / "golden" / "tiny"
@@ -53,6 +54,12 @@ class LocalSteps(unittest.TestCase):
             self.assertAlmostEqual(curve.get_ydata()[-1], sum(losses) / len(losses))
             self.assertEqual(list(curve.get_ydata()), list(same.get_ydata()))
             self.assertAlmostEqual(same.get_xdata()[-1] / same.get_xdata()[0], len(losses))
+
+    def test_the_report_has_a_section(self):
+        found = {own.title: own for own in report.sections(self.read("together", "alone"))}
+        self.assertEqual([chart.title for chart in found["Local steps"].charts], ["Loss with local steps"])
+        self.assertIn("ddp 3 local steps 2 ranks ends at", found["Local steps"].finding)
+        self.assertNotIn("Optimizers", found)
 
     def test_a_mean_is_over_few_steps(self):
         self.assertEqual(local_steps.smooth(list(range(30)))[-1], sum(range(20, 30)) / 10)

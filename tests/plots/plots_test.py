@@ -170,6 +170,8 @@ class Plots(unittest.TestCase):
         for use, bars in zip(optimizers.OF_OPTIMIZERS, memories.containers):
             self.assertEqual([bar.get_width() for bar in bars], [run.data["ranks"][0]["peak_bytes"][use] for run in read.trainings])
         self.assertEqual([len(one.rows) for one in loss.charts(read)], [1] * len(kinds))
+        (section,) = [own for own in report.sections(read) if own.title == "Optimizers"]
+        self.assertEqual((section.charts[0].title, section.finding), (chart.title, chart.alt))
         # One optimizer is no comparison.
         self.assertEqual(optimizers.charts(self.results), [])
 
