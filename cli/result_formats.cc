@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/results/bench_formats.h"
+#include "bench/results/train_formats.h"
 #include "cli/command.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
@@ -16,12 +17,14 @@ namespace lockstep {
 
 void ResultFormats::add(CLI::App& app) {
   const std::string group(files_group);
-  app.add_option("--csv", csv,
-                 "write the results as CSV: a line for each point and repetition, with its ranks, "
-                 "bytes and so on in columns of their own")
+  app.add_option(
+         "--csv", csv,
+         "write the results as CSV: a line for each point and repetition, or for each step, "
+         "with its ranks, bytes and so on in columns of their own")
       ->group(group);
   app.add_option("--junit", junit,
-                 "write JUnit XML: points with wrong elements, and slow ranks, are failures")
+                 "write JUnit XML: wrong elements, numbers that differ from their closed forms and "
+                 "slow ranks are failures")
       ->group(group);
   app.add_option("--prometheus", prometheus,
                  "write a few metrics for the textfile collector of node_exporter; the name must "
@@ -56,25 +59,39 @@ nlohmann::ordered_json parsed(const std::string& result) {
   return parse_json<nlohmann::ordered_json>(result, "the result", most_result_values);
 }
 
+struct FormatTexts {
+  std::string csv, junit, prometheus, environment;
+};
+
+// Of a result of training, or of a benchmark.
+FormatTexts texts_of(const nlohmann::ordered_json& file) {
+  if (file.contains("config"))
+    return {train_csv(file), train_junit(file), train_prometheus(file),
+            json_line(file.at("environment"))};
+  return {bench_csv(file), bench_junit(file), bench_prometheus(file),
+          file.at("context").at("lockstep.environment")};
+}
+
 }  // namespace
 
 void ResultFormats::write_texts(const std::string& result) const {
   if (csv.empty() && junit.empty() && prometheus.empty()) return;
   const nlohmann::ordered_json file = parsed(result);
-  if (!csv.empty()) write_file(csv, bench_csv(file));
-  if (!junit.empty()) write_file(junit, bench_junit(file));
-  if (!prometheus.empty()) write_file(prometheus, bench_prometheus(file));
+  const FormatTexts texts = texts_of(file);
+  if (!csv.empty()) write_file(csv, texts.csv);
+  if (!junit.empty()) write_file(junit, texts.junit);
+  if (!prometheus.empty()) write_file(prometheus, texts.prometheus);
 }
 
 void ResultFormats::write_archive(const std::string& result) {
   if (!archive_) return;
   const nlohmann::ordered_json file = parsed(result);
-  const std::string environment = file.at("context").at("lockstep.environment");
+  const FormatTexts texts = texts_of(file);
   archive_->write({{"result.json", result},
-                   {"result.csv", bench_csv(file)},
-                   {"result.xml", bench_junit(file)},
-                   {"result.prom", bench_prometheus(file)},
-                   {"environment.json", environment + "\n"}});
+                   {"result.csv", texts.csv},
+                   {"result.xml", texts.junit},
+                   {"result.prom", texts.prometheus},
+                   {"environment.json", texts.environment + "\n"}});
 }
 
 }  // namespace lockstep

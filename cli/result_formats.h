@@ -1,4 +1,4 @@
-// The files that a benchmark writes for other programs: --csv, --junit, --prometheus, --archive.
+// The files that a benchmark or a training run writes for other programs: --csv, --junit, --prometheus, --archive.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -6,14 +6,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/results/environment.h"
 #include "bench/results/measure.h"
 #include "bench/results/train_json.h"
-#include "cli/archive.h"
 #include "cli/command.h"
 #include "cli/dry_run.h"
 #include "cli/help.h"
 #include "cli/progress.h"
+#include "cli/result_formats.h"
 #include "cli/share.h"
 #include "cli/theory_table.h"
 #include "cli/train_options.h"
@@ -39,7 +38,8 @@ namespace {
 struct TrainCommand {
   PlanOptions plan;
   WorldFlags world;
-  std::string device = "host", json, trace, archive;
+  std::string device = "host", json, trace;
+  ResultFormats formats;
   DryRunFlags dry;
 };
 
@@ -132,8 +132,12 @@ int run(TrainCommand& c) {
   if (!planned && !given) world.ranks = default_ranks(c.plan.options);
   world.device = &device_named(c.device);
   c.dry.check(c.plan, c.device);
-  require(c.archive.empty() || c.device != "none", "--archive with --device none",
-          "a dry run prints and writes little: use --json, or omit --archive");
+  for (const auto& [flag, file] : {std::pair("--csv", c.formats.csv),
+                                   {"--junit", c.formats.junit},
+                                   {"--prometheus", c.formats.prometheus},
+                                   {"--archive", c.formats.archive}})
+    require(file.empty() || c.device != "none", fmt::format("{} with --device none", flag),
+            fmt::format("a dry run has no steps: use --json, or omit {}", flag));
   if (c.device == "none") return dry_run_alone(c.plan, world, c.dry.rank, c.json);
   world.trace = !c.trace.empty();
   world.failed_trace = c.trace;
@@ -148,28 +152,18 @@ int run(TrainCommand& c) {
   refuse_without_effect(c.plan, plan.options);
   std::vector<std::string> inputs = data_paths(options.data);
   inputs.push_back(c.plan.plan_file);
-  check_outputs({c.json, c.trace, c.archive, options.save}, inputs);
+  c.formats.check({c.json, c.trace, options.save}, inputs);
   if (!options.save.empty()) check_weights_output(options.save, plan.model);
   if (!options.save_adapters.empty()) check_adapters_output(options.save_adapters);
   check_machine(plan, world);
   world.claims = claims_of(c, plan);
-  std::optional<Archive> archive;
-  if (!c.archive.empty()) archive.emplace(c.archive);
-
   TrainResult result;
-  try {
-    result = launch_training(plan, world);
-  } catch (const Error& error) {
-    if (archive) archive->write_failed(error);
-    throw;
-  }
+  c.formats.keep_failure([&] { result = launch_training(plan, world); });
   if (result.ranks.empty()) return 0;  // under mpirun rank 0 reports
   print_summary(plan, c.world.launch, result);
   const std::string json = train_json(plan, world, result);
   if (!c.json.empty()) write_file(c.json, json);
-  if (archive)
-    archive->write(
-        {{"result.json", json}, {"environment.json", json_text(environment_json(world.device))}});
+  c.formats.write(json);
   if (!c.trace.empty()) write_file(c.trace, trace_of_run(result, json));
   require_theory_holds(result);
   return 0;
@@ -186,10 +180,7 @@ void add_run_flags(CLI::App& app, TrainCommand& c) {
   c.dry.add(app);
   const std::string files(files_group);
   app.add_option("--json", c.json, "write the result to this file")->group(files);
-  app.add_option("--archive", c.archive,
-                 "write one file, .tar.zst, with the result, what was printed, the environment and "
-                 "what doctor finds")
-      ->group(files);
+  c.formats.add(app);
   app.add_option("--trace", c.trace, trace_help)->group(files);
 }
 

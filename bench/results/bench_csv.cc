@@ -17,8 +17,6 @@ constexpr std::string_view bookkeeping[] = {
     "repetitions", "threads",  "cpu_time", "time_unit",    "repetition_index",
     "label"};
 
-using CsvCells = std::vector<std::pair<std::string, std::string>>;
-
 std::string cell_of(const ordered_json& value) {
   if (value.is_string()) return csv_cell(printable(value.get<std::string>()));
   return value.is_number_float() ? csv_number(value.get<double>()) : json_line(value);
@@ -39,43 +37,21 @@ CsvCells measured_cells(const ordered_json& entry, const Variables& variables) {
   return cells;
 }
 
-void add_columns(std::vector<std::string>& columns, const CsvCells& cells) {
-  for (const auto& [column, text] : cells)
-    if (std::ranges::count(columns, column) == 0) columns.push_back(column);
-}
-
-std::string csv_line(const std::vector<std::string>& columns, const CsvCells& cells) {
-  std::string line;
-  for (const std::string& column : columns) {
-    const auto found = std::ranges::find(cells, column, &CsvCells::value_type::first);
-    line += (&column == columns.data() ? "" : ",") + (found == cells.end() ? "" : found->second);
-  }
-  return line + "\n";
-}
-
 }  // namespace
 
 std::string bench_csv(const ordered_json& file) {
-  std::vector<std::string> columns, measured;
-  std::vector<CsvCells> lines;
+  CsvTable table;
   for (const ordered_json* entry : measured_entries(file)) {
     const Variables variables = bench_variables(*entry);
-    CsvCells& line = lines.emplace_back();
+    CsvCells line;
     for (const auto& [key, value] : variables) line.emplace_back(key, csv_cell(printable(value)));
     line.emplace_back("repetition", cell_of(entry->value("repetition_index", ordered_json(0))));
-    add_columns(columns, line);
     CsvCells cells = measured_cells(*entry, variables);
     if (const std::string chosen = entry->value("label", ""); !chosen.empty())
       cells.emplace(cells.begin(), "chosen", csv_cell(printable(chosen)));
-    add_columns(measured, cells);
-    line.insert(line.end(), cells.begin(), cells.end());
+    table.add(std::move(line), std::move(cells));
   }
-  columns.insert(columns.end(), measured.begin(), measured.end());
-  CsvCells head;
-  for (const std::string& column : columns) head.emplace_back(column, csv_cell(printable(column)));
-  std::string text = csv_line(columns, head);
-  for (const CsvCells& line : lines) text += csv_line(columns, line);
-  return text;
+  return table.text();
 }
 
 }  // namespace lockstep

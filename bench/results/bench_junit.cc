@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/results/bench_formats.h"
-#include "bench/results/junit.h"
 #include "bench/results/measure.h"
 #include "collectives/base/json_text.h"
 
@@ -49,18 +48,6 @@ std::vector<JunitCase> cases_of(const ordered_json& file) {
   return cases;
 }
 
-JunitCase case_of_ranks(const ordered_json& slow) {
-  JunitCase one{.group = "ranks", .name = "no rank is slow", .type = "SLOW"};
-  for (const ordered_json& rank : slow.at("ranks"))
-    one.message +=
-        fmt::format("{}rank {} (host {}, device {}) with {:.2f} times the median own time",
-                    one.message.empty() ? "" : ", ", rank.at("rank").get<int>(),
-                    rank.at("host").get<std::string>(), rank.at("device").get<std::string>(),
-                    rank.at("own").get<double>() / rank.at("median").get<double>());
-  if (!one.message.empty()) one.outcome = JunitCase::Outcome::failed;
-  return one;
-}
-
 JunitCase case_of_links(const ordered_json& slow_links) {
   JunitCase one{.group = "links", .name = "no link is slow", .type = "SLOW"};
   for (const ordered_json& link : slow_links)
@@ -84,6 +71,18 @@ JunitCase case_of_host(const ordered_json& findings, const std::string& host) {
 }
 
 }  // namespace
+
+JunitCase case_of_ranks(const ordered_json& slow) {
+  JunitCase one{.group = "ranks", .name = "no rank is slow", .type = "SLOW"};
+  for (const ordered_json& rank : slow.at("ranks"))
+    one.message +=
+        fmt::format("{}rank {} (host {}, device {}) with {:.2f} times the median own time",
+                    one.message.empty() ? "" : ", ", rank.at("rank").get<int>(),
+                    rank.at("host").get<std::string>(), rank.at("device").get<std::string>(),
+                    rank.at("own").get<double>() / rank.at("median").get<double>());
+  if (!one.message.empty()) one.outcome = JunitCase::Outcome::failed;
+  return one;
+}
 
 std::string bench_junit(const ordered_json& file) {
   const ordered_json& context = file.at("context");

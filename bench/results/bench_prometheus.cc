@@ -1,60 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/results/bench_formats.h"
-#include "bench/results/measure.h"
+#include "bench/results/metrics.h"
 #include "collectives/base/json_text.h"
-#include "collectives/base/printable.h"
 
 namespace lockstep {
 namespace {
 
 using nlohmann::ordered_json;
-
-// A label's value may hold anything; quotes and backslashes are escaped.
-std::string label_text(const std::string& value) {
-  std::string text;
-  for (const char letter : printable(value))
-    text += letter == '"' || letter == '\\' ? std::string("\\") + letter : std::string(1, letter);
-  return text;
-}
-
-std::string labels_text(const Variables& variables) {
-  std::string text;
-  for (const auto& [key, value] : variables)
-    text += fmt::format("{}{}=\"{}\"", text.empty() ? "" : ",", key, label_text(value));
-  return text;
-}
-
-// The samples of one metric, by labels; one with several repetitions has their median.
-class Metric {
- public:
-  Metric(const char* name, const char* help) : name_(name), help_(help) {}
-
-  void add(const Variables& variables, double value) {
-    const std::string labels = labels_text(variables);
-    auto found = std::ranges::find(samples_, labels, &Sample::first);
-    if (found == samples_.end()) found = samples_.insert(found, {labels, {}});
-    found->second.push_back(value);
-  }
-  std::string text() const {
-    if (samples_.empty()) return "";
-    std::string text = fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", name_, help_);
-    for (const auto& [labels, values] : samples_)
-      text += fmt::format("{}{} {}\n", name_, labels.empty() ? "" : "{" + labels + "}",
-                          percentile(values, 0.5));
-    return text;
-  }
-
- private:
-  using Sample = std::pair<std::string, std::vector<double>>;
-  const char *name_, *help_;
-  std::vector<Sample> samples_;
-};
 
 // Without the variables that do not name a series.
 Variables series_of(const Variables& variables) {
@@ -128,11 +85,6 @@ std::string techniques_text(const std::vector<const ordered_json*>& entries) {
   return steps.text();
 }
 
-double seconds_of(const std::string& time) {
-  std::tm utc{};
-  return strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc) ? static_cast<double>(timegm(&utc)) : 0;
-}
-
 }  // namespace
 
 std::string bench_prometheus(const ordered_json& file) {
@@ -152,7 +104,7 @@ std::string bench_prometheus(const ordered_json& file) {
       slow("lockstep_slow_ranks", "Ranks that are slower than the others with the same work."),
       explained("lockstep_slow_ranks_explained_ratio",
                 "Share of all waiting that the slow ranks explain.");
-  const double seconds = seconds_of(environment.value("time", ""));
+  const double seconds = unix_seconds(environment.value("time", ""));
   for (const ordered_json* entry : entries) {
     const Variables operation = {{"operation", value_of(bench_variables(*entry), "operation")}};
     time.add(operation, seconds);

@@ -1,10 +1,12 @@
-// Cells of CSV, quoted as in RFC 4180.
+// CSV, with cells quoted as in RFC 4180.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -19,5 +21,19 @@ inline std::string csv_cell(const std::string& text) {
 inline std::string csv_number(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
+
+// Columns and cells of a line. A line need not have all columns.
+using CsvCells = std::vector<std::pair<std::string, std::string>>;
+
+class CsvTable {
+ public:
+  // The columns of all lines' variables come before those of what was measured.
+  void add(CsvCells variables, CsvCells measured);
+  std::string text() const;
+
+ private:
+  std::vector<std::string> variables_, measured_;  // columns
+  std::vector<CsvCells> lines_;
+};
 
 }  // namespace lockstep

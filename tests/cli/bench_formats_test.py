@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -291,7 +292,8 @@ class Formats(unittest.TestCase):
         done = train("--ranks", "2", "--steps", "2", "--sequence-length", "8", "--json", "trained.json", "--archive", "trained.tar.zst")
         self.assertEqual(done.returncode, 0, done.stderr)
         members = self.members("trained.tar.zst")
-        self.assertEqual(set(members), {"result.json", "environment.json", "doctor.json", "topology.json", "log.txt"})
+        self.assertEqual(set(members), {"result.json", "result.csv", "result.xml", "result.prom", "environment.json", "doctor.json", "topology.json",
+                                        "log.txt"})
         result = json.loads(members["result.json"])
         self.assertEqual(result["steps"], json.loads((self.path / "trained.json").read_text())["steps"])
         self.assertEqual((members["log.txt"], json.loads(members["environment.json"])["host"]), (done.stdout, result["environment"]["host"]))
@@ -300,6 +302,32 @@ class Formats(unittest.TestCase):
             done = train(*more)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn(part, done.stderr)
+
+    def test_a_training_run_has_every_format(self):
+        words = ("train", "ddp", "--ranks", "3", "--global-batch", "3", "--steps", "3", "--sequence-length", "8", "--clock", "unit", "--compute-time", "0.1",
+                 "--slow-rank", "1:3", "--json", "t.json", "--csv", "t.csv", "--junit", "t.xml", "--prometheus", "t.prom")
+        done = subprocess.run([PROGRAM, *words], cwd=self.path, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads((self.path / "t.json").read_text())
+        lines = self.lines("t")
+        self.assertEqual(len(lines), 3)
+        for line, step in zip(lines, result["steps"], strict=True):
+            self.assertEqual((line["operation"], line["algorithm"], line["transport"], line["ranks"]), ("train", "ddp", "threads", "3"))
+            for key, value in step.items():
+                self.assertEqual(json.loads(line[key]), value)
+        suite, = junitparser.JUnitXml.fromfile(str(self.path / "t.xml"))
+        cases = {case.name: case for case in suite}
+        self.assertEqual(set(cases), {line["quantity"] for line in result["theory"] if line["exact"]} | {"no rank is slow", "no rank was lost"})
+        self.assertEqual([name for name, case in cases.items() if case.result], ["no rank is slow"])
+        self.assertIn("rank 1 ", cases["no rank is slow"].result[0].message)
+        metrics = self.metrics("t")
+        for name, value in (("lockstep_train_loss", result["steps"][-1]["loss"]), ("lockstep_theory_mismatches", 0), ("lockstep_slow_ranks", 1)):
+            self.assertEqual(list(metrics.of(name).values()), [value])
+        self.assertEqual(list(metrics.of("lockstep_step_seconds").values()), [statistics.median(step["seconds"] for step in result["steps"][1:])])
+        for flag, name in (("--csv", "x.csv"), ("--junit", "x.xml"), ("--prometheus", "x.prom")):
+            done = subprocess.run([PROGRAM, "train", "ddp", "--device", "none", flag, name], cwd=self.path, capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"{flag} with --device none", done.stderr)
 
     def test_a_run_that_fails_has_an_archive(self):
         fault = ("--ranks", "2", "--timeout", "1", "--fault", "rank=1,op=3,kind=throw", "--archive", "failed.tar.zst")

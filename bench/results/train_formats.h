@@ -1,0 +1,18 @@
+// Results of `lockstep train` for other programs, all made from the content of the JSON file.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace lockstep {
+
+// A line for each step, with the keys of JSON.
+std::string train_csv(const nlohmann::ordered_json& file);
+// A case for each quantity that has a closed form, which fails if a rank has measured another number; and one
+// each that fails if ranks are slow, or were lost.
+std::string train_junit(const nlohmann::ordered_json& file);
+// In Prometheus' text format: the loss at the end, the median time of a step without the first, and how many
+// numbers differ from their closed forms.
+std::string train_prometheus(const nlohmann::ordered_json& file);
+
+}  // namespace lockstep
