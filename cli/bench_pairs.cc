@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/result_file.h"
 #include "cli/result_formats.h"
+#include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/limits.h"
@@ -19,7 +20,7 @@ namespace {
 struct PairsCommand {
   PairsOptions options;
   WorldFlags world{.launch = {.ranks = 2}};
-  std::string small = "8", large = "1M", json, plot;
+  std::string small = "8", large = "1M", device = "host", json, plot;
   std::vector<std::string> slow_links;
   ResultFormats formats;
   std::optional<int> iterations, warmup;  // not given: chosen by the clock
@@ -41,11 +42,15 @@ void read(PairsCommand& c) {
   PairsOptions& o = c.options;
   o.small_bytes = given_bytes(c.small, "-b");
   o.large_bytes = given_bytes(c.large, "-e");
-  // There every iteration takes the same time, and no data are needed.
   const bool unit = c.world.launch.clock == Clock::unit;
+  require(c.device == "host" || c.world.launch.clock == Clock::wall,
+          fmt::format("--device {} with --clock {}", c.device, name_of(c.world.launch.clock)),
+          "links between GPUs are measured in real time: omit --clock");
+  require(c.device != "none", "--device none", "choose host or cuda");
+  // There every iteration takes the same time, and no data are needed.
   o.iterations = c.iterations.value_or(unit ? 1 : 10);
   o.warmup = c.warmup.value_or(unit ? 0 : 1);
-  if (unit) o.device = &none_device();
+  o.device = unit ? &none_device() : &device_named(c.device);
   c.world.launch.device = o.device;
   const int ranks = launch_ranks(c.world.launch);
   check(o, ranks);
@@ -53,7 +58,7 @@ void read(PairsCommand& c) {
   const double here = launch_ranks({.ranks = 0}) > 0 ? 1 : ranks;
   if (c.world.launch.clock == Clock::wall)
     require_threads(here, fmt::format("a benchmark on {} ranks", ranks), "use fewer ranks");
-  if (o.device->stores())
+  if (o.device->stores() && !o.device->enqueues())
     require_memory(2 * here * static_cast<double>(o.large_bytes),
                    fmt::format("-e {} on {} ranks", c.large, ranks), "use a smaller -e");
 }
@@ -91,6 +96,10 @@ void add_flags(CLI::App& app, PairsCommand& c) {
       ->capture_default_str()
       ->group(measuring);
   app.add_option("-e,--large", c.large, "bytes of the messages for bandwidth")
+      ->capture_default_str()
+      ->group(measuring);
+  app.add_option("--device", c.device,
+                 "host; or cuda: between GPUs, over NCCL if there is one for each rank")
       ->capture_default_str()
       ->group(measuring);
   app.add_option("--slow-link", c.slow_links,

@@ -28,6 +28,7 @@ def _is_number(value):
 # Forms of single values: a name for the error, and the test.
 NUMBER = "a number", _is_number
 SPAN = "a number of at least 0", lambda value: _is_number(value) and value >= 0
+SPAN_OR_NULL = "a number of at least 0, or null", lambda value: value is None or (_is_number(value) and value >= 0)
 COUNT = "a whole number of at least 0", lambda value: _is_number(value) and value >= 0 and value == int(value)
 TEXT = "a text", lambda value: isinstance(value, str)
 WORD = "a non-empty string", lambda value: isinstance(value, str) and value.strip() != ""
@@ -84,7 +85,7 @@ BENCHMARK = {
     "verdict?": VERDICT, "passes?": COUNT, "steps_compared?": COUNT,
     "hosts?": [{"host": TEXT, "verdict": VERDICT, "processor": TEXT, "cores": COUNT, "gpus": COUNT, "ranks": [{"rank": COUNT}]}],
     "findings?": [{"code": COUNT, "verdict": VERDICT, "hosts": [TEXT], "text": TEXT, "next": TEXT}],
-    "rank_times?": [{"name": WORD, "late_us": [SPAN], "duration_us": [SPAN], "own_us?": [SPAN], "waited_us?": [SPAN],
+    "rank_times?": [{"name": WORD, **{key: [SPAN_OR_NULL] for key in ("late_us", "duration_us", "own_us?", "waited_us?")},
                      "waited_for_us?": [[SPAN]], "equal_work?": FLAG}],
     "slow_ranks?": _SLOW_RANKS,
 }

@@ -10,6 +10,7 @@
 #include "bench/results/measure.h"
 #include "bench/techniques/counted_ranks.h"
 #include "bench/techniques/plain_attention.h"
+#include "bench/techniques/trained_ranks.h"
 #include "collectives/base/error.h"
 #include "parallel/plan/make_plan.h"
 #include "parallel/predict/predict.h"
@@ -177,7 +178,8 @@ class ContextSetting {
     LaunchOptions world{.ranks = points_[i].ranks, .fault = {}, .clock = options_.clock};
     if (options_.clock != Clock::wall) world.links = parse_links(points_[i].link);
     world.device = &host_device();
-    take_ranks(points_[i], *plans_[i], train_ranks(*plans_[i], world, seconds_[i]),
+    take_ranks(points_[i], *plans_[i],
+               train_ranks(*plans_[i], world, seconds_[i], points_[i].trained),
                {.multiplies_bf16 = host_multiplies_bf16()});
   }
 
@@ -243,6 +245,7 @@ std::vector<ContextPoint> bench_context(const ContextBenchOptions& options) {
     }
     for (ContextPoint& point : ContextSetting(options, std::move(points)).run()) {
       print_context_point(point);
+      print_slow(point.trained);
       all.push_back(std::move(point));
     }
   });

@@ -10,6 +10,7 @@
 #include "bench/results/registered.h"
 #include "bench/techniques/context.h"
 #include "bench/techniques/context_error.h"
+#include "bench/techniques/trained_ranks.h"
 #include "collectives/base/json_text.h"
 
 namespace lockstep {
@@ -126,7 +127,12 @@ std::string context_json(const std::vector<ContextPoint>& points,
         ->Unit(benchmark::kMicrosecond);
   }
   auto file = run_registered(context_of(options));
-  for (std::size_t i = 0; i < written.size(); ++i) add_figures(file["benchmarks"][i], *written[i]);
+  std::vector<std::pair<std::string, const SlowRanks*>> own_times;
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    add_figures(file["benchmarks"][i], *written[i]);
+    own_times.emplace_back(name_of(*written[i]), &written[i]->trained);
+  }
+  add_trained_ranks(file, own_times);
   file["context_limits"] = limits_json(points);
   file["context_crossovers"] = crossovers_json(points);
   // Up to as many ranks as colours can tell apart.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "bench/results/train_json.h"
 #include "collectives/transport/launch/launch_symmetric.h"
 #include "parallel/plan/symmetry.h"
 #include "parallel/train/dry_run.h"
@@ -40,7 +41,7 @@ LaunchOptions world_of(const Plan& plan, const std::string& link) {
 }  // namespace
 
 std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& world,
-                                     std::vector<double>& seconds) {
+                                     std::vector<double>& seconds, SlowRanks& own) {
   TrainResult result;
   launch(world, [&](RankContext& context) {
     TrainResult mine = train(context, plan);
@@ -48,6 +49,7 @@ std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& worl
   });
   for (const StepRecord& step : result.steps)
     if (step.step > 0 || result.steps.size() == 1) seconds.push_back(step.seconds);
+  own = slow_ranks(plan, world, result);
   std::vector<CountedRank> ranks;
   for (RankRecord& record : result.ranks) {
     record.exposed_communication_seconds /= static_cast<double>(result.steps.size());

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/results/slow_ranks.h"
 #include "collectives/transport/launch/launch.h"
 #include "models/ops/roofline_backend.h"
 #include "parallel/plan/plan.h"
@@ -22,9 +23,10 @@ struct CountedRank {
   std::vector<double> passes;  // by place in its schedule
 };
 
-// Adds the seconds of the steps to `seconds`, without the first one, which also allocates.
+// Adds the seconds of the steps to `seconds`, without the first one, which also allocates; `own` becomes
+// the own times of the ranks.
 std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& world,
-                                     std::vector<double>& seconds);
+                                     std::vector<double>& seconds, SlowRanks& own);
 // Simulates a step in virtual time, on all ranks. `trace`, if given, becomes the file of their traces.
 std::vector<CountedRank> simulate_ranks(const Plan& plan, const Roofline& roofline,
                                         const std::string& link, std::string* trace = nullptr);

@@ -9,6 +9,8 @@
 
 #include "bench/results/measure.h"
 #include "bench/results/registered.h"
+#include "bench/results/train_json.h"
+#include "bench/techniques/trained_ranks.h"
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "parallel/pipeline/simulator/simulate.h"
@@ -45,7 +47,9 @@ void train_point(PipelinePoint& point, const PipelineBenchOptions& options,
   LaunchOptions ranks = world;
   ranks.ranks = point.shape.ranks;
   if (world.clock == Clock::unit) train.compute_seconds = 3.0 * train.micro_batches;
-  const TrainResult result = trained(ranks, plan_of(train, ranks.ranks));
+  const Plan plan = plan_of(train, ranks.ranks);
+  const TrainResult result = trained(ranks, plan);
+  point.trained = slow_ranks(plan, ranks, result);
   std::vector<double> seconds;
   for (const StepRecord& step : result.steps) seconds.push_back(step.seconds);
   point.step_seconds = percentile(seconds, 0.5);
@@ -129,6 +133,7 @@ std::vector<PipelinePoint> bench_pipeline(const PipelineBenchOptions& options,
             point.skipped = error.what();
           }
           print_point(point);
+          print_slow(point.trained);
           points.push_back(std::move(point));
         }
   }
@@ -153,11 +158,14 @@ std::string pipeline_json(const std::vector<PipelinePoint>& points,
                                  : std::map<std::string, std::string>{
                                        {"lockstep.clock", std::string(name_of(world.clock))},
                                        {"lockstep.link", text_of(world.links)}});
+  std::vector<std::pair<std::string, const SlowRanks*>> own_times;
   for (std::size_t i = 0; i < written.size(); ++i) {
     file["benchmarks"][i]["in_flight"] = written[i]->in_flight;
     if (written[i]->measured_fraction)
       file["benchmarks"][i]["peak_activation_bytes"] = written[i]->peak_activation_bytes;
+    own_times.emplace_back(name_of(*written[i]), &written[i]->trained);
   }
+  add_trained_ranks(file, own_times);
   return json_text(file);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/results/slow_ranks.h"
 #include "collectives/transport/launch/launch.h"
 #include "parallel/pipeline/schedules/schedules.h"
 #include "parallel/plan/options.h"
@@ -37,6 +38,7 @@ struct PipelinePoint {
   std::optional<double> measured_fraction, replayed_fraction;
   double step_seconds = 0, tokens_per_second = 0;
   std::vector<std::int64_t> peak_activation_bytes;  // by rank
+  SlowRanks trained = {};                           // own times of the ranks
   std::string skipped;                              // the reason if there are no figures
 };
 

@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "bench/results/measure.h"
+#include "bench/results/train_json.h"
 #include "bench/techniques/counted_ranks.h"
+#include "bench/techniques/trained_ranks.h"
 #include "collectives/base/error.h"
 #include "models/optimizers/optimizers.h"
 #include "parallel/predict/predict.h"
@@ -81,6 +83,7 @@ void train_point(ShardedPoint& point, const Plan& plan, const LaunchOptions& wor
   for (const StepRecord& step : result.steps) seconds.push_back(step.seconds);
   point.step_seconds = percentile(seconds, 0.5);
   take_counts(point, result.ranks.front());
+  point.trained = slow_ranks(plan, world, result);
 }
 
 // The closed forms of rank 0.
@@ -233,6 +236,7 @@ std::vector<ShardedPoint> bench_sharded(const ShardedBenchOptions& options) {
           point.skipped = error.what();
         }
         print_point(point);
+        print_slow(point.trained);
         points.push_back(std::move(point));
       }
   return points;

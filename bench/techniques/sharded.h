@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/results/slow_ranks.h"
 #include "collectives/transport/launch/launch.h"
 #include "models/ops/roofline_backend.h"
 #include "parallel/plan/options.h"
@@ -49,6 +50,7 @@ struct ShardedPoint {
   ByName kept_bytes;
   double paper_bytes = 0;              // kept bytes by the formulas of ZeRO's paper; 0 for tp
   std::optional<double> whole_blocks;  // gathered at peak, if parameters are sharded
+  SlowRanks trained = {};              // own times of the ranks, if it was trained
   std::string skipped;                 // the reason if there are no figures
 
   // Returns the names of counts that differ from their closed forms.

@@ -9,6 +9,7 @@
 
 #include "bench/results/registered.h"
 #include "bench/techniques/sharded.h"
+#include "bench/techniques/trained_ranks.h"
 #include "collectives/base/json_text.h"
 
 namespace lockstep {
@@ -109,6 +110,7 @@ std::string sharded_json(const std::vector<ShardedPoint>& points,
         ->Unit(benchmark::kMicrosecond);
   }
   auto file = run_registered(context_of(options));
+  std::vector<std::pair<std::string, const SlowRanks*>> own_times;
   for (std::size_t i = 0; i < written.size(); ++i) {
     auto& entry = file["benchmarks"][i];
     const ShardedPoint& point = *written[i];
@@ -127,7 +129,9 @@ std::string sharded_json(const std::vector<ShardedPoint>& points,
     entry["expected_peak_bytes"] = point.expected_peak_bytes;
     entry["kept_bytes"] = point.kept_bytes;
     if (point.whole_blocks) entry["whole_blocks"] = *point.whole_blocks;
+    own_times.emplace_back(name_of(point), &point.trained);
   }
+  add_trained_ranks(file, own_times);
   file["crossovers"] = nlohmann::ordered_json::array();
   for (const Crossover& c : crossovers(points))
     file["crossovers"].push_back({{"strategy", c.strategy},

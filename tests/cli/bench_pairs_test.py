@@ -5,6 +5,7 @@ python3 bench_pairs_test.py PROGRAM
 
 import itertools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -21,8 +22,8 @@ class BenchPairs(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         self.addCleanup(self.folder.cleanup)
 
-    def run_program(self, *words, status=0):
-        done = subprocess.run([PROGRAM, *words], cwd=self.path, capture_output=True, text=True, timeout=120)
+    def run_program(self, *words, status=0, environment=None):
+        done = subprocess.run([PROGRAM, *words], cwd=self.path, capture_output=True, text=True, timeout=120, env={**os.environ, **(environment or {})})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
@@ -100,6 +101,19 @@ class BenchPairs(unittest.TestCase):
         self.assertTrue((self.path / "p.svg").read_text().startswith("<?xml"))
         self.assertIn("# no link is judged: that takes -n 8 or more", self.pairs("-e", "1K", "-n", "1").stdout)
 
+    def test_links_between_emulated_gpus(self):
+        """Over NCCL with a GPU for each rank, otherwise over threads."""
+        library = PROGRAM.parent.parent / "lib"
+        emulated = {"LOCKSTEP_CUDA_MODULE": str(library / "liblockstep_cuda_emulated.so"), "LOCKSTEP_EMULATOR_DEVICES": "3",
+                    "LOCKSTEP_NCCL_MODULE": str(library / "liblockstep_nccl_emulated.so")}
+        for ranks, transport in ((3, "nccl"), (4, "threads")):
+            self.pairs("--device", "cuda", "--ranks", str(ranks), "-e", "4K", "-n", "2", "--json", "p.json", environment=emulated)
+            file = json.loads((self.path / "p.json").read_text())
+            self.assertEqual(len(file["links"]), ranks * (ranks - 1) // 2)
+            self.assertTrue(all(rank["device"].startswith("cuda") for rank in file["ranks"]), file["ranks"])
+            self.assertTrue(all(entry["name"].split("/")[2] == transport for entry in file["benchmarks"]))
+            self.assertTrue(all(link["gb_per_s"] > 0 for link in file["links"]))
+
     def test_a_quick_cover(self):
         file, said = self.file("--ranks", "16", "--clock", "unit", "--link", "hdr", "--rounds", "3")
         self.assertIn("24 links in 3 rounds", said)
@@ -118,7 +132,8 @@ class BenchPairs(unittest.TestCase):
                                                  ("1:1", "1 times as slow; use a factor above 1"), ("1:nan", "use a factor above 1"),
                                                  ("1:inf", "use a factor above 1"), ("1-1:2", "a cable from a rank to itself"),
                                                  ("fast", "--slow-link fast; write RANK:FACTOR"), ("", "write RANK:FACTOR"))),
-                            (("--json", "none/p.json"), "none")):
+                            (("--device", "none"), "--device none; choose host or cuda"), (("--device", "tpu"), "tpu"),
+                            (("--device", "cuda", "--clock", "unit"), "--device cuda with --clock unit"), (("--json", "none/p.json"), "none")):
             with self.subTest(words=words):
                 done = self.pairs(*words, status=2)
                 self.assertIn(part, done.stderr)

@@ -59,6 +59,23 @@ class Bench(unittest.TestCase):
             self.assertEqual(times["equal_work"], "/ring/" in times["name"])
         self.assertEqual(file["slow_ranks"], {"compared": 3, "ranks": [], "explained_share": 0, "is_cause": False})
 
+    def test_techniques_that_train_have_the_times_of_every_rank(self):
+        steps = ("--steps", "3", "--sequence-length", "8")
+        for ranks, words in ((3, ("sharded", "--ranks", "2,3", "--strategy", "ddp,zero-1", *steps)), (2, ("pipeline", "-p", "2", "-m", "2,4", *steps)),
+                             (3, ("cp", "--ranks", "3", "--lengths", "24", "--method", "all-gather,ring-contiguous", "--repetitions", "1", "--steps", "2"))):
+            with self.subTest(technique=words[0]):
+                self.bench(*words, "--json", "t.json")
+                file = json.loads((self.path / "t.json").read_text())
+                entries = {entry["name"].split("/iterations")[0]: int(entry["ranks"]) for entry in file["benchmarks"]}
+                self.assertEqual({times["name"]: len(times["own_us"]) for times in file["rank_times"]}, entries)
+                for times in file["rank_times"]:
+                    self.assertEqual(set(times["late_us"]), {None})
+                    for own, waited, whole in zip(times["own_us"], times["waited_us"], times["duration_us"], strict=True):
+                        self.assertGreater(own, 0)
+                        self.assertAlmostEqual(own + waited, whole, 6)
+                self.assertEqual([rank["rank"] for rank in file["ranks"]], list(range(ranks)))
+                self.assertEqual(file.get("slow_ranks", {}).get("compared", 0), 3 if words[0] == "sharded" else 0)
+
     def test_json_equals_the_printed_table_of_all_reduce(self):
         done = self.bench("all_reduce", "--ranks", "3", "-b", "4", "-e", "4K", "-f", "32", "-n", "3", "--json", "b.json")
         entries = json.loads((self.path / "b.json").read_text())["benchmarks"]

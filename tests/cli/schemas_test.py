@@ -47,6 +47,7 @@ COMMANDS = (
     ("bench", "pipeline", "-p", "2", "-m", "4", "--schedule", "1f1b", *STEPS, "--json", "pipeline.json"),
     ("bench", "tp", "--ranks", "1,2", "--link", "nvlink", "--json", "tp.json"),
     ("bench", "sharded", "--simulate", "--ranks", "2", "--json", "simulated_sharded.json"),
+    ("bench", "sharded", "--ranks", "3", "--strategy", "ddp", *STEPS, "--json", "sharded.json"),
     ("bench", "cp", "--simulate", "--ranks", "2", "--lengths", "1024", "--heads", "8", "--kv-heads", "8", "--method",
      "ring-contiguous,ring-zig-zag,ulysses", "--json", "cp.json"),
     ("bench", "cp", "--error", "--lengths", "128", "--json", "cp_error.json"),
