@@ -97,6 +97,13 @@ void find_missing_parts(const BurnInRun& run, const ExpectedParts& expected,
   }
 }
 
+// Whether nearly all of them are: then it happens again and again, however much they differ.
+bool are_longer(const std::vector<double>& samples, double seconds) {
+  const auto longer = std::ranges::count_if(samples, [&](double each) { return each > seconds; });
+  const auto others = std::ssize(samples) - longer;
+  return 8 * others <= std::ssize(samples);
+}
+
 // Ranks that take longer than others with the same processor and kind of device.
 void find_slow_ranks(const BurnInRun& run, const std::vector<Series>& times, double effect,
                      const Code& code, const char* what, std::vector<Finding>& found) {
@@ -107,7 +114,15 @@ void find_slow_ranks(const BurnInRun& run, const std::vector<Series>& times, dou
           rank);
   for (const auto& [kind, ranks] : kinds) {
     std::vector<MeasuredTime> own;
-    for (const std::size_t rank : ranks) own.push_back(judged_time(times[rank].values()));
+    std::vector<double> seconds;
+    for (const std::size_t rank : ranks) {
+      own.push_back(judged_time(times[rank].values()));
+      seconds.push_back(own.back().seconds);
+    }
+    // Times of a rank that shares its core vary so much that their mean is uncertain.
+    const double long_seconds = (1 + effect) * lower_median(seconds);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      if (are_longer(times[ranks[i]].values(), long_seconds)) own[i].error = 0;
     for (const Outlier& outlier : find_outliers(own, {.score = 5, .share = effect})) {
       const std::size_t rank = ranks[outlier.index];
       found.push_back(

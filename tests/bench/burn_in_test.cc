@@ -240,6 +240,31 @@ TEST(BurnInFindings, TheWorstIsTheVerdict) {
   EXPECT_EQ(hosts, (std::vector{Health::pass, Health::degraded, Health::fail, Health::pass}));
 }
 
+// Those of a process that had two competitors, as they were measured, vary tenfold.
+TEST(BurnInFindings, NameAHostWhoseSamplesVary) {
+  constexpr double competing[] = {1572, 2940, 8477, 15902, 4152, 2073,
+                                  2748, 4181, 3366, 4826,  3904, 7981},
+                   usual[] = {1495, 1524, 1433, 1579, 1477, 1522,
+                              1458, 1611, 1490, 1440, 1530, 1702};
+  const auto series = [](const auto& samples, int first) {
+    Series all;
+    for (std::size_t i = 0; i < std::size(samples); ++i)
+      all.add(samples[(i + static_cast<std::size_t>(first)) % std::size(samples)]);
+    return all;
+  };
+  GivenRun given(8);
+  for (int host = 0; host < 8; ++host)
+    given.run.products[static_cast<std::size_t>(host)] = series(usual, host);
+  EXPECT_EQ(given.codes(), Codes{});
+  given.run.products[1] = series(competing, 0);
+  EXPECT_EQ(given.codes(), (Codes{{201, {"h1"}}}));
+  // Half of the samples are as fast as others'.
+  Series some;
+  for (int i = 0; i < 6; ++i) some.add(1500 + i), some.add(competing[i] + 3000);
+  given.run.products[1] = some;
+  EXPECT_EQ(given.codes(), Codes{});
+}
+
 // All hosts may lack the same.
 TEST(BurnInFindings, NameHostsWithLessThanExpected) {
   const Codes all = {{101, {"h0"}}, {101, {"h1"}}}, one = {{101, {"h1"}}};
