@@ -94,7 +94,7 @@ ordered_json memory_nodes(const fs::path& system) {
   return all;
 }
 
-ordered_json network_adapters(const fs::path& system) {
+ordered_json adapters(const fs::path& system) {
   ordered_json all = ordered_json::array();
   for (const fs::path& entry : entries_of(system / "class/net")) {
     if (!fs::exists(entry / "operstate")) continue;
@@ -139,7 +139,7 @@ std::string topology_json(const fs::path& system) {
                     {"host", host_name()},
                     {"processors", processors(system)},
                     {"memory_nodes", memory_nodes(system)},
-                    {"network_adapters", network_adapters(system)},
+                    {"network_adapters", adapters(system)},
                     {"gpus", gpus(system)}});
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "bench/burn_in/missing_parts.h"
 #include "bench/results/outliers.h"
 #include "collectives/base/printable.h"
 
@@ -58,43 +59,6 @@ Finding finding(const Code& code, std::vector<std::string> hosts, std::string te
 std::string described(const BurnInRun& run, std::size_t rank) {
   const RankSite& site = run.machines[rank].site;
   return fmt::format("rank {}{}", rank, site.device == "host" ? "" : " on " + site.device);
-}
-
-// Hosts that have less of something than is expected, or than most have.
-void find_missing_parts(const BurnInRun& run, const ExpectedParts& expected,
-                        std::vector<Finding>& found) {
-  struct Part {
-    const char* name;
-    double (*amount)(const RankMachine&);
-    std::optional<double> expected;
-    bool is_exact = true;
-  };
-  constexpr double gib = 1 << 30;
-  std::optional<double> expected_gib;
-  if (expected.memory_bytes) expected_gib = static_cast<double>(*expected.memory_bytes) / gib;
-  const Part parts[] = {
-      {"cores", [](const RankMachine& m) -> double { return m.cores; }, expected.cores},
-      {"GPUs", [](const RankMachine& m) -> double { return m.gpus; }, expected.gpus},
-      {"GiB of memory", [](const RankMachine& m) { return m.memory_bytes / gib; }, expected_gib,
-       false}};
-  std::map<std::string, const RankMachine*> hosts;
-  for (const RankMachine& machine : run.machines) hosts.emplace(machine.site.host, &machine);
-  constexpr double most_of_it = 0.97;  // the system keeps a little of the memory
-  for (const Part& part : parts) {
-    if (!part.expected && hosts.size() < fewest_compared) continue;
-    std::vector<double> amounts;
-    for (const auto& [host, machine] : hosts) amounts.push_back(part.amount(*machine));
-    std::ranges::sort(amounts);
-    const double usual = part.expected.value_or(amounts[amounts.size() / 2]);
-    for (const auto& [host, machine] : hosts)
-      if (const double own = part.amount(*machine); own < (part.is_exact ? 1 : most_of_it) * usual)
-        found.push_back(finding(
-            missing_parts, {host},
-            fmt::format(
-                "has {:.4g} {}, {} {:.4g}{}", own, part.name,
-                part.expected ? "expected" : "most hosts have", usual,
-                own == 0 && !machine->why_no_gpus.empty() ? ": " + machine->why_no_gpus : "")));
-  }
 }
 
 // Whether nearly all of them are: then it happens again and again, however much they differ.
@@ -237,7 +201,8 @@ std::string_view name_of(Health verdict) {
 
 std::vector<Finding> findings_of(const BurnInRun& run, const BurnInOptions& options) {
   std::vector<Finding> found;
-  find_missing_parts(run, options.expected, found);
+  for (auto& [host, text] : parts_missing(run, options.expected))
+    found.push_back(finding(missing_parts, {host}, std::move(text)));
   find_slow_ranks(run, run.products, options.effect(), slow_products, "multiplies matrices", found);
   find_slow_ranks(run, run.copies, options.effect(), slow_memory, "copies memory", found);
   find_slow_links(run, found);

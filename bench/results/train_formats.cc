@@ -8,6 +8,7 @@
 #include "bench/results/bench_formats.h"
 #include "bench/results/csv.h"
 #include "bench/results/metrics.h"
+#include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
 
 namespace lockstep {
@@ -68,7 +69,7 @@ std::string train_csv(const ordered_json& file) {
       // A norm that is not finite is null.
       const std::string cell = value.is_null()           ? ""
                                : value.is_number_float() ? csv_number(value.get<double>())
-                                                         : value.dump();
+                                                         : json_line(value);
       (key == "step" ? variables : measured).emplace_back(key, cell);
     }
     table.add(std::move(variables), std::move(measured));

@@ -50,8 +50,9 @@ double operations_of_products(const TrainOptions& options) {
   return operations;
 }
 
-// 4 T in out + 6 T r (in + out) of a layer, against 6 T in out: weights have no gradient, and what lies
-// below the first adapter has none at all. Hu et al., "LoRA", 2021.
+// 4 T in out + 8 T r (in + out) of a layer, against 6 T in out: weights have no gradient, and what lies
+// below the first adapter has none at all. Thin products are not kept: x A^T is computed again for the
+// gradient of B, and dout B once for that of A and once for that of x. Hu et al., "LoRA", 2021.
 TEST(LoraProducts, AreThoseOfTheClosedForm) {
   TrainOptions options;
   options.technique = "serial";
@@ -61,18 +62,20 @@ TEST(LoraProducts, AreThoseOfTheClosedForm) {
   const double c = nano.width, layers = nano.layers, tokens = 3.0 * nano.context;
   const double blocks = 12 * c * c * layers, head = c * nano.vocabulary;
   EXPECT_EQ(operations_of_products(options), 6 * tokens * (blocks + head));
-  const auto expect = [&](const char* targets, double sides, double below) {
+  // The sides of matrices with adapters; the weights through which no gradient passes; and the columns
+  // of the first matrix with an adapter.
+  const auto expect = [&](const char* targets, double sides, double below, double first) {
     for (const int r : {1, 8}) {
       options.lora_rank = r;
       options.lora_targets = targets;
-      EXPECT_EQ(operations_of_products(options),
-                tokens * (4 * (blocks + head) + 6 * r * sides * layers - 2 * (below + r * c)))
+      EXPECT_EQ(
+          operations_of_products(options),
+          tokens * (4 * (blocks + head) + 8 * r * sides * layers - 2 * (below + r * (c + first))))
           << targets << " " << r;
     }
   };
-  // The sides of matrices with adapters; and weights that have no gradients of inputs.
-  expect("c_attn,c_proj,c_fc", 4 * c + 2 * c + 5 * c + 5 * c, 3 * c * c);
-  expect("c_fc", 5 * c, (3 + 1 + 4) * c * c);
+  expect("c_attn,c_proj,c_fc", 4 * c + 2 * c + 5 * c + 5 * c, 3 * c * c, 3 * c);
+  expect("c_fc", 5 * c, (3 + 1 + 4) * c * c, 4 * c);
 }
 
 class Lora : public testing::TestWithParam<LoraCase> {
