@@ -435,6 +435,7 @@ MUTANTS = [
     ("parallel/data/bucket_sums.cc", "copy(now[i], before_[i].slice(now[i].count, now[i].dtype))", "copy(now[i], now[i])"),
     ("parallel/data/bucket_sums.cc", "multiply(wide, 1 / loss_scale_);", "multiply(wide, 1);"),
     ("parallel/data/bucket_sums.cc", "copy(before_[i].slice(now[i].count, now[i].dtype), now[i])", "zero(before_[i].slice(now[i].count, now[i].dtype))"),
+    ("parallel/train/runtime.cc", "    experts_.skip_step();\n", ""),
     ("parallel/train/runtime.cc", "own.data->skip();", "if (own.set == ParameterSet::dense) own.data->skip();"),
     ("parallel/exchange/power_sgd.cc", "!std::isfinite(whole)", "false"),
     ("parallel/expert/experts.cc", "ranks_.record(std::move(dispatched), routes.rows());", "ranks_.record(std::move(dispatched), std::ssize(routing.tokens));"),

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "collectives/stopwatch.h"
@@ -110,8 +111,10 @@ class ExpertRanks {
   using Others = std::function<void(const ExpertGroup& group, Routing& routing)>;
   void assume(Others others) { others_ = std::move(others); }
 
-  // The rows of each dispatch since begin_step(), in training and the first time only.
-  void begin_step() { dispatched_.clear(); }
+  // The rows of each dispatch since begin_step(), in training and the first time only. If the step is
+  // skipped, they are again those of the step before.
+  void begin_step() { before_ = std::exchange(dispatched_, {}); }
+  void skip_step() { dispatched_ = std::move(before_); }
   // `computed`: by this rank's experts.
   void record(DispatchedRows rows, Count computed) {
     dispatched_.push_back(std::move(rows));
@@ -160,7 +163,7 @@ class ExpertRanks {
   Meanwhile meanwhile_;
   Ledger& ledger_;
   std::optional<Stopwatch> waiting_;
-  std::vector<DispatchedRows> dispatched_;
+  std::vector<DispatchedRows> dispatched_, before_;
   Count computed_ = 0;
 };
 

@@ -169,6 +169,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
       if (is_trained(own.set)) own.data->step(learning_rate, gradient_scale);
   }
   void skip() override {
+    experts_.skip_step();
     for (Replicated& own : sets_) own.data->skip();
   }
   void wait_for_parameters() override {
@@ -223,8 +224,7 @@ class Runtime final : public TrainingRank, public ScheduleObserver {
   }
 
  private:
-  // The data-parallel strategies see all that the executor does to their set, but the gradients of
-  // tied copies only as their sum.
+  // Strategies see all that the executor does to their set, but of tied copies only the sum.
   void before_use(const Unit& unit, UnitUse use) override {
     if (use == UnitUse::backward || use == UnitUse::input_gradient)
       balance_.before_backward(model_.routing());
