@@ -279,8 +279,11 @@ void check(const BurnInOptions& options, int ranks) {
   if (ranks > 1) check(options.pairs, ranks);
 }
 
-void burn_in(RankContext& context, const BurnInOptions& options, const LaunchOptions& world,
+void burn_in(RankContext& context, const BurnInOptions& given, const LaunchOptions& world,
              const std::function<void(const BurnInRun&)>& after_pass) {
+  BurnInOptions options = given;
+  // Each rank may have a GPU of its own.
+  if (Device* const own = context.ledger.device()) options.device = options.pairs.device = own;
   PassesOfRank passes(context, options, world);
   while (passes.is_due()) {
     const BurnInRun& run = passes.take();

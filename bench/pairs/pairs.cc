@@ -200,9 +200,12 @@ void check(const PairsOptions& options, int ranks) {
           fmt::format("--effect {}", options.effect), "use a number above 0: 0.25 is 25 %");
 }
 
-PairsRun measure_pairs(RankContext& context, const PairsOptions& options,
+PairsRun measure_pairs(RankContext& context, const PairsOptions& given,
                        const LaunchOptions& world) {
   Communicator& comm = context.world;
+  PairsOptions options = given;
+  // Each rank may have a GPU of its own.
+  if (Device* const own = context.ledger.device()) options.device = own;
   PairsRun run{.transport = std::string(comm.transport().name()), .sites = sites_of(comm)};
   if (VendorCollectives* const vendor = comm.transport().vendor()) run.library = vendor->library();
   run.groups = link_groups(hosts_of(comm, run.sites));

@@ -312,7 +312,7 @@ class Formats(unittest.TestCase):
         lines = self.lines("t")
         self.assertEqual(len(lines), 3)
         for line, step in zip(lines, result["steps"], strict=True):
-            self.assertEqual((line["operation"], line["algorithm"], line["transport"], line["ranks"]), ("train", "ddp", "threads", "3"))
+            self.assertEqual((line["operation"], line["algorithm"], line["transport"], line["ranks"]), ("train", "ddp", "virtual", "3"))
             for key, value in step.items():
                 self.assertEqual(json.loads(line[key]), value)
         suite, = junitparser.JUnitXml.fromfile(str(self.path / "t.xml"))

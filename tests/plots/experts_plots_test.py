@@ -97,7 +97,7 @@ class Experts(unittest.TestCase):
     def test_one_rank_has_the_section_without_exchanges(self):
         own = self.section("serial.json")
         self.assertNotIn("In a step", own.finding)
-        self.assertEqual(len(own.charts), 2)
+        self.assertEqual(len(own.charts), 3)
         self.assertTrue(re.search(r"<h2>Expert parallelism</h2>", report.text_of(self.read("serial.json"), "Report")))
 
 
