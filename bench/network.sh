@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command under Open MPI, or with MPI=mpich under MPICH (messages of up to 1 MiB), on virtual hosts of this machine: network namespaces, joined by a switch whose links carry
+# Runs a command under Open MPI on virtual hosts of this machine: network namespaces, joined by a switch whose links carry
 # RATE in each direction. Each host runs one process. Messages go through real TCP; only the latency differs from a network
 # of machines: it is the kernel's, 15-40 us. With MPI=mpich it runs under MPICH, whose messages must have 1 MiB or less.
 #
