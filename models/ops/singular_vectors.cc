@@ -19,6 +19,16 @@ double dot(const double* a, const double* b, Count count) {
   return sum;
 }
 
+// The largest of x[count]; of several that are equal but for rounding the first, or rounding would decide
+// about its sign.
+double peak_of(const double* x, Count count) {
+  constexpr double nearly = 0.999;
+  const auto size = [](double each) { return std::abs(each); };
+  const double largest = std::abs(*std::ranges::max_element(x, x + count, {}, size));
+  return *std::ranges::find_if(x, x + count,
+                               [&](double each) { return size(each) >= nearly * largest; });
+}
+
 // Makes the k vectors a[j], each of n >= k elements, upper triangular: element i of vector j is R(i, j)
 // for i <= j.
 void reflect(double* a, Count n, Count k) {
@@ -150,9 +160,8 @@ void singular_vectors(const T* of, Count stride, Count rows, Count columns, Coun
   for (Count r = 0; r < rank; ++r) {
     const std::size_t which = order[static_cast<std::size_t>(r)];
     const double* const from = x + static_cast<Count>(which) * k;
-    const double* const peak = std::max_element(
-        from, from + k, [](double b, double c) { return std::abs(b) < std::abs(c); });
-    const double factor = sigma[which] <= least ? 0 : std::copysign(1 / sigma[which], *peak);
+    const double factor =
+        sigma[which] <= least ? 0 : std::copysign(1 / sigma[which], peak_of(from, k));
     if (of_smaller)
       for (Count j = 0; j < k; ++j)
         of_smaller[place(!is_tall, r, j, k)] = static_cast<T>(factor * from[j]);

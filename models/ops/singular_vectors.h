@@ -22,7 +22,7 @@ Count singular_scratch(Count rows, Count columns);
 
 // The vectors of of[rows, columns], whose rows are `stride` apart: left[rows, rank] and right[rank, columns];
 // one of the two may be null. Sorted by singular value; the largest component of the smaller side's vector is
-// positive. Vectors of singular values that are rounding alone, below max(m, n) epsilon of T times the
+// positive, of several that differ by less than a thousandth the first. Vectors of singular values that are rounding alone, below max(m, n) epsilon of T times the
 // largest one, are zeros: so are all those of a matrix of zeros. A matrix with an element that is not
 // finite has vectors of NaN. `rank` is at most min(m, n).
 template <typename T>

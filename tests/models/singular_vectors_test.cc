@@ -89,6 +89,19 @@ TEST(SingularVectors, LeaveTheOtherSingularValues) {
     }
 }
 
+// As a router's gradient with two experts, whose columns add up to zero.
+TEST(SingularVectors, HaveTheSignOfTheFirstOfEqualComponents) {
+  for (const double rounding : {-1e-12, 0.0, 1e-12})
+    for (const double sign : {-1.0, 1.0}) {
+      Dense x(5, 2);
+      for (Count i = 0; i < 5; ++i) {
+        x.at(i, 0) = sign * static_cast<double>(1 + i);
+        x.at(i, 1) = -(1 + rounding) * x.at(i, 0);
+      }
+      EXPECT_NEAR(vectors_of(x, 1).right.at(0, 0), std::sqrt(0.5), 1e-9) << rounding << " " << sign;
+    }
+}
+
 TEST(SingularVectors, DoNotDependOnTheSizeOfNumbers) {
   const Known known(9, 6, 3);
   const Vectors expected = vectors_of(known.matrix, 4);
