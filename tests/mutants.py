@@ -417,7 +417,7 @@ MUTANTS = [
     ("parallel/data/bucket_sums.cc", "period_ > 0 && step % period_ == 0", "period_ > 0 && (step + 1) % period_ == 0"),
     ("parallel/data/bucket_sums.cc", "is_whole || whole.any_in(run)", "is_whole"),
     ("parallel/plan/replica_rules.cc", "refuse(plan.length(tp) > 1, fmt::format(\"--tp {}\"", "refuse(plan.length(tp) > 8, fmt::format(\"--tp {}\""),
-    ("models/ops/singular_vectors.cc", "std::copysign(1 / sigma[which], *peak)", "std::copysign(1 / sigma[which], -*peak)"),
+    ("models/ops/singular_vectors.cc", "std::copysign(1 / sigma[which], peak_of(from, k))", "std::copysign(1 / sigma[which], -peak_of(from, k))"),
     ("models/ops/singular_vectors.cc", "static_cast<double>(n) * std::numeric_limits", "0.0 * std::numeric_limits"),
     ("models/ops/singular_vectors.cc", "sine = cosine * t", "sine = -cosine * t"),
     ("models/ops/singular_vectors.cc", "std::ranges::greater{}", "std::ranges::less{}"),

@@ -79,6 +79,11 @@ void RouterBalance::step(const RoutingTotals& own) {
 
 namespace {
 
+// In a first step, what comes before backward comes before other memory for communication.
+bool meets_memory_of_steps_before(const Plan& plan) {
+  return plan.options.steps > 1 && plan.options.resume.empty();
+}
+
 // Ranks that share sequences add up their choices in each layer and micro-batch.
 void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count layers) {
   const ExpertConfig& experts = plan.model.experts;
@@ -100,13 +105,11 @@ void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count la
   }
   terms.send(SequenceSharers::label, all, element);
   terms.bytes_formula = terms.messages_formula = SequenceSharers::label;
-  // A first step's forward passes come before other memory for communication. Shards may be exchanged in
-  // the background meanwhile.
-  const bool has_others = plan.options.steps > 1 && plan.options.resume.empty();
+  // Shards may be exchanged in the background meanwhile.
   const bool is_apart = plan.zero_stage() == 0 || !plan.options.overlap;
   terms.hold({.use = MemoryUse::communication,
               .bytes = scratch,
-              .exact = scratch == 0 || (has_others && is_apart),
+              .exact = scratch == 0 || (meets_memory_of_steps_before(plan) && is_apart),
               .moment = is_apart ? Moment::choices_of_sequences : Moment::always});
 }
 
@@ -136,8 +139,10 @@ Terms router_balance_terms(const Plan& plan, int rank, Count layers) {
   terms.bytes_formula +=
       (terms.bytes_formula.empty() ? "" : " + ") + std::string(RouterBalance::label);
   terms.messages_formula = terms.bytes_formula;
+  const bool is_before_backward = experts.balance_level == BalanceLevel::global_batch;
   terms.hold({.use = MemoryUse::communication,
               .bytes = algorithm.scratch({.ranks = ranks, .count = numbers}, place) * element,
+              .exact = !is_before_backward || meets_memory_of_steps_before(plan),
               .moment = Moment::router_balance});
   return terms;
 }
