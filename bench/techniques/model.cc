@@ -189,7 +189,7 @@ std::vector<Product> products_of_step(const GptConfig& config, Count tokens) {
   // [out, in].
   const auto linear = [&](const std::string& name, Count rows, Count in, Count out, Count times,
                           bool is_head = false) {
-    if (rows * out * times == 0) return;
+    if (rows * in * out * times == 0) return;
     products.push_back({name + " forward", rows, out, in, false, is_head, times});
     products.push_back({name + " input gradient", rows, in, out, false, !is_head, times});
     products.push_back({name + " weight gradient", is_head ? out : in, is_head ? in : out, rows,

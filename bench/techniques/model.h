@@ -23,13 +23,14 @@ struct Product {
 };
 
 // The products with weights in one step over `tokens` tokens: forward, input gradient and weight
-// gradient of each linear layer and of the tied head. Rows are divided
-// among experts as evenly as possible.
+// gradient of each linear layer and of the tied head. Rows are divided among experts as evenly as
+// possible.
 std::vector<Product> products_of_step(const GptConfig& config, Count tokens);
 
-// Floating-point operations of one step of `sequences` x `length` tokens: 6 per token and weight
-// that it uses (of K of E experts), and 6 layers width length per token for causal attention, half of full attention. Kaplan et al.,
-// "Scaling laws for neural language models", 2020, table 1, times 3 for forward and backward.
+// Floating-point operations of one step of `sequences` x `length` tokens: 6 per token and weight that
+// it uses (of K of E experts), and 6 layers width length per token for causal attention, half of full
+// attention. Kaplan et al., "Scaling laws for neural language models", 2020, table 1, times 3 for
+// forward and backward.
 double step_flops(const GptConfig& config, Count sequences, Count length);
 
 struct ModelBenchOptions {

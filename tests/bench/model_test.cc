@@ -45,6 +45,7 @@ TEST(ProductsOfStep, AreThoseOfTheChosenExperts) {
       double flops = 0, rows_of_experts = 0;
       for (const Product& product : products_of_step(config, tokens)) {
         flops += static_cast<double>(product.times) * product.flops();
+        EXPECT_GT(product.times * product.m * product.n * product.k, 0) << product.name;
         if (product.name.starts_with("expert") && product.name.ends_with("expand forward"))
           rows_of_experts += static_cast<double>(product.times * product.m);
       }
