@@ -36,8 +36,9 @@ class BurnIn(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = pathlib.Path(folder.name)
 
-    def burn_in(self, *words, status=0):
-        done = subprocess.run([PROGRAM, "burn-in", *map(str, words)], cwd=self.path, capture_output=True, text=True, timeout=120)
+    def burn_in(self, *words, status=0, environment=None):
+        done = subprocess.run([PROGRAM, "burn-in", *map(str, words)], cwd=self.path, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, **(environment or {})})
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.assertTrue(status in (2, 4) or done.stderr == "", done.stderr)
         return done.stdout + done.stderr
@@ -61,6 +62,14 @@ class BurnIn(unittest.TestCase):
             self.assertEqual(len(rows[f"burn_in/all_reduce/threads/ranks:3/bytes:{size}"]), 2)
         self.assertEqual(len(rows["pairs/latency/threads/ranks:3/bytes:8/from:0/to:1"]), 8)
         self.assertEqual(len(rows), 2 * 3 + 4 + 4 * 3)
+
+    def test_each_rank_has_its_own_emulated_gpu(self):
+        library = PROGRAM.parent.parent / "lib"
+        emulated = {"LOCKSTEP_CUDA_MODULE": str(library / "liblockstep_cuda_emulated.so"), "LOCKSTEP_EMULATOR_DEVICES": "2",
+                    "LOCKSTEP_NCCL_MODULE": str(library / "liblockstep_nccl_emulated.so")}
+        self.burn_in("--device", "cuda", "--ranks", 2, "--passes", 1, *FAR, "--sizes", 8, "--expect-gpus", 2, "--json", "b.json", environment=emulated)
+        (host,) = self.file()["hosts"]
+        self.assertEqual(([rank["device"] for rank in host["ranks"]], host["gpus"]), (["cuda:0", "cuda:1"], 2))
 
     def test_sizes(self):
         self.burn_in("--ranks", 2, "--passes", 2, *FAR, "--sizes", "64K,8,65536", "--json", "b.json")
