@@ -144,7 +144,8 @@ void Archive::write_failed(const Error& error) {
   try {
     write({{"error.txt", std::string(error.what()) + "\n"},
            {"environment.json", json_text(environment_json())}});
-  } catch (const std::exception&) {
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "lockstep: --archive {}: not written: {}\n", path_, failure.what());
   }
 }
 

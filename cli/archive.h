@@ -22,8 +22,8 @@ class Archive {
   // Adds what was printed, what doctor finds and the topology to `members`, names and contents, and
   // writes the file. Throws Error (bad_input).
   void write(std::vector<std::pair<std::string, std::string>> members);
-  // The same of a run that ended with an error, unless nothing ran. Of several processes, rank 0 writes.
-  // What it throws itself is less important, and gets lost.
+  // Archives a run that ended with an error, unless its input was refused. Under mpirun only rank 0 does. Does
+  // not throw, as the run's error matters more: says on the standard error if it cannot write.
   void write_failed(const Error& error);
 
  private:
