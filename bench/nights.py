@@ -3,7 +3,7 @@ night. In every second series the links are slower from a random night on; in th
 
 python3 nights.py PROGRAM [--nights 30] [--series 10] [--rate 1000] [--slow 900] [--seed 1]
 
-Rates are in Mbit/s. Needs root, for network.sh. Ends with status 1 if a change was not found at its night, or one beside it, or if another one was.
+Rates are in Mbit/s. Needs root, for network.sh. Exits with status 1 if a change is missed by more than one night, or if there is a false alarm.
 """
 
 import argparse

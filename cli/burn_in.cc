@@ -112,7 +112,7 @@ class Report {
     keep(BurnInRun(run_), std::move(found));
   }
 
-  // Under mpirun only those of rank 0.
+  // False on all ranks but 0 under mpirun.
   bool has_passes() const { return run_.passes > 0; }
 
   int end() {
@@ -184,7 +184,7 @@ void add_burn_in(CLI::App& program, Command& chosen) {
         ->default_str(fmt::format("all pairs of up to {} ranks, {} rounds of more",
                                   most_ranks_of_all_pairs, rounds_of_more));
     app->add_option("--sizes", c.sizes,
-                    "bytes of the all-reduces, with K, M or G: a list with commas")
+                    "sizes of the all-reduces in bytes, with K, M or G, separated by commas")
         ->delimiter(',')
         ->default_str(fmt::format("{}", fmt::join(c.options.all_reduce_bytes, ",")));
     app->add_option("--expect-cores", c.options.expected.cores,

@@ -28,11 +28,11 @@ struct ResultFormats {
   // Those that a long run may write again and again, and the one at its end.
   void write_texts(const std::string& result) const;
   void write_archive(const std::string& result);
-  // The archive of a run that ended with an error.
+  // Writes the archive of a run that ended with an error.
   void write_failed(const Error& error) {
     if (archive_) archive_->write_failed(error);
   }
-  // Runs it, and does this if it throws an Error.
+  // Calls run(), and write_failed() if that throws an Error, which it passes on.
   void keep_failure(const std::function<void()>& run) {
     try {
       run();

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-// Of a small file; empty if it is missing or cannot be read.
+// Returns the first line of a small file; empty if it cannot be read.
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -24,7 +24,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// The number after `before`, which the name must begin with.
+// Returns the number in a name like "cpu12" after its prefix `before`.
 std::optional<int> number_after(std::string_view name, std::string_view before) {
   if (!name.starts_with(before)) return {};
   name.remove_prefix(before.size());
@@ -43,7 +43,7 @@ void add_number(ordered_json& into, const char* key, const fs::path& path) {
     into[key] = *number;
 }
 
-// In the order of their names, and of numbers in names.
+// Returns a folder's entries, sorted so that cpu2 comes before cpu10.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code missing;

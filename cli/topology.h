@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// The content of topology.json. `system` is the folder where Linux describes devices; what it does not
-// describe is left out.
+// Returns the content of topology.json. `system` is where Linux describes devices; what it does not know is
+// left out.
 std::string topology_json(const std::filesystem::path& system = "/sys");
 
 }  // namespace lockstep

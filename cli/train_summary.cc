@@ -59,7 +59,7 @@ void print_experts(const std::vector<StepRecord>& steps) {
                100 * steps.back().dropped_share);
 }
 
-// How evenly the work of experts lay on the ranks that divide them.
+// Prints which rank's experts had the most work, and how uneven that is.
 void print_expert_rows(const Plan& plan, const std::vector<RankRecord>& ranks) {
   if (plan.expert_ranks() == 1) return;
   const auto rows_of = [&](int rank) {

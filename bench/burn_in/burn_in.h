@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// What every host must have. Of what is not given, as much as most hosts have.
+// What every host must have; if not given, as much as most hosts have.
 struct ExpectedParts {
   std::optional<int> cores, gpus;
   std::optional<Count> memory_bytes;
@@ -29,7 +29,7 @@ struct BurnInOptions {
   double minutes = 1;       // no pass begins later
   std::int64_t passes = 0;  // above 0: instead
   Count product_size = 256, copy_bytes = Count{16} << 20;
-  // From small to large, of whole numbers of f32.
+  // In ascending order, multiples of the size of an f32.
   std::vector<Count> all_reduce_bytes = {4, 256, Count{16} << 10, Count{1} << 20};
   PairsOptions pairs = [] {
     PairsOptions options;

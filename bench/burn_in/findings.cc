@@ -61,7 +61,8 @@ std::string described(const BurnInRun& run, std::size_t rank) {
   return fmt::format("rank {}{}", rank, site.device == "host" ? "" : " on " + site.device);
 }
 
-// Whether nearly all of them are: then it happens again and again, however much they differ.
+// Whether at most one in eight samples is shorter: then a rank is slow again and again, even if its samples
+// vary.
 bool are_longer(const std::vector<double>& samples, double seconds) {
   const auto longer = std::ranges::count_if(samples, [&](double each) { return each > seconds; });
   const auto others = std::ssize(samples) - longer;
@@ -83,7 +84,7 @@ void find_slow_ranks(const BurnInRun& run, const std::vector<Series>& times, dou
       own.push_back(judged_time(times[rank].values()));
       seconds.push_back(own.back().seconds);
     }
-    // Times of a rank that shares its core vary so much that their mean is uncertain.
+    // The samples of a rank that shares its core vary so much that the error of their mean says little.
     const double long_seconds = (1 + effect) * lower_median(seconds);
     for (std::size_t i = 0; i < ranks.size(); ++i)
       if (are_longer(times[ranks[i]].values(), long_seconds)) own[i].error = 0;

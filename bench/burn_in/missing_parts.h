@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Hosts that have less of something than is expected or, where nothing is, than most have: names, and what
-// is missing: "has 3 cores, expected 4".
+// Returns hosts that have less than expected, or by default less than most hosts, each with a text such as
+// "has 3 cores, expected 4".
 std::vector<std::pair<std::string, std::string>> parts_missing(const BurnInRun& run,
                                                                const ExpectedParts& expected);
 

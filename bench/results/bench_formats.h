@@ -24,7 +24,7 @@ std::vector<const nlohmann::ordered_json*> measured_entries(const nlohmann::orde
 // A line for each tuple of variables and repetition: columns of variables, then of what was
 // measured, with the keys of JSON. Lists are left out.
 std::string bench_csv(const nlohmann::ordered_json& file);
-// Fails if ranks are slow: of "slow_ranks" in a file.
+// A case that fails if `slow`, "slow_ranks" of a file, names ranks.
 JunitCase case_of_ranks(const nlohmann::ordered_json& slow);
 // A case for each tuple of variables, which fails if its elements are wrong, and one that fails if
 // ranks are slow.

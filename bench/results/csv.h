@@ -22,12 +22,12 @@ inline std::string csv_number(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 
-// Columns and cells of a line. A line need not have all columns.
+// (column, cell) pairs of one line, which may lack columns that other lines have.
 using CsvCells = std::vector<std::pair<std::string, std::string>>;
 
 class CsvTable {
  public:
-  // The columns of all lines' variables come before those of what was measured.
+  // Columns of variables come first, then those of measurements.
   void add(CsvCells variables, CsvCells measured);
   std::string text() const;
 

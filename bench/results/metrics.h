@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// The samples of one metric, a gauge, by labels; one with several repetitions has their median.
+// One gauge: a sample for each set of labels, the median if it was measured several times.
 class Metric {
  public:
   Metric(const char* name, const char* help) : name_(name), help_(help) {}
@@ -24,7 +24,7 @@ class Metric {
   std::vector<Sample> samples_;
 };
 
-// Of "2026-11-30T02:00:00Z"; 0 of other texts.
+// Converts a time like "2026-11-30T02:00:00Z"; returns 0 for any other text.
 double unix_seconds(const std::string& time);
 
 }  // namespace lockstep

@@ -8,11 +8,11 @@ namespace lockstep {
 
 // A line for each step, with the keys of JSON.
 std::string train_csv(const nlohmann::ordered_json& file);
-// A case for each quantity that has a closed form, which fails if a rank has measured another number; and one
-// each that fails if ranks are slow, or were lost.
+// A case for each quantity with a closed form, which fails if a rank measured another number; one that fails
+// if ranks are slow; and one that fails if ranks were lost.
 std::string train_junit(const nlohmann::ordered_json& file);
-// In Prometheus' text format: the loss at the end, the median time of a step without the first, and how many
-// numbers differ from their closed forms.
+// In Prometheus' text format: the last loss, the median time of a step (without the first), and how many numbers
+// differ from their closed forms.
 std::string train_prometheus(const nlohmann::ordered_json& file);
 
 }  // namespace lockstep

@@ -53,7 +53,7 @@ struct ContextPoint {
   // Peak memory of the rank with the most, by use; expected: only exact closed forms.
   ByName peak_bytes, expected_peak_bytes;
   double scores_bytes = 0;  // one rank: all layers' probabilities, which the plain form keeps
-  SlowRanks trained = {};   // own times of the ranks, if it was trained
+  SlowRanks trained = {};   // each rank's own time, if trained
   std::string skipped;      // the reason if there are no figures
 
   // The most pairs of a rank over the mean; 1 without pairs.

@@ -23,8 +23,8 @@ struct CountedRank {
   std::vector<double> passes;  // by place in its schedule
 };
 
-// Adds the seconds of the steps to `seconds`, without the first one, which also allocates; `own` becomes
-// the own times of the ranks.
+// Adds the seconds of the steps to `seconds`, without the first one, which also allocates. Sets `own`
+// to the time that each rank spent on its own work.
 std::vector<CountedRank> train_ranks(const Plan& plan, const LaunchOptions& world,
                                      std::vector<double>& seconds, SlowRanks& own);
 // Simulates a step in virtual time, on all ranks. `trace`, if given, becomes the file of their traces.

@@ -38,7 +38,7 @@ struct PipelinePoint {
   std::optional<double> measured_fraction, replayed_fraction;
   double step_seconds = 0, tokens_per_second = 0;
   std::vector<std::int64_t> peak_activation_bytes;  // by rank
-  SlowRanks trained = {};                           // own times of the ranks
+  SlowRanks trained = {};                           // each rank's own time, if trained
   std::string skipped;                              // the reason if there are no figures
 };
 

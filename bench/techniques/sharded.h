@@ -50,7 +50,7 @@ struct ShardedPoint {
   ByName kept_bytes;
   double paper_bytes = 0;              // kept bytes by the formulas of ZeRO's paper; 0 for tp
   std::optional<double> whole_blocks;  // gathered at peak, if parameters are sharded
-  SlowRanks trained = {};              // own times of the ranks, if it was trained
+  SlowRanks trained = {};              // each rank's own time, if trained
   std::string skipped;                 // the reason if there are no figures
 
   // Returns the names of counts that differ from their closed forms.

@@ -1,4 +1,4 @@
-// The own times of the ranks of training runs, in the file of a benchmark that trains.
+// Writes the time that each rank spent on its own work to the file of a benchmark that trains.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-// Adds "ranks", "rank_times" and "slow_ranks" for entries by name, without those that were not trained.
-// Where ranks ran, and which are slow, are those of the last entry with the most ranks.
+// Adds "ranks", "rank_times" and "slow_ranks" to `file`, for the entries that were trained, by name.
+// "ranks" and "slow_ranks" describe the last entry with the most ranks.
 void add_trained_ranks(nlohmann::ordered_json& file,
                        const std::vector<std::pair<std::string, const SlowRanks*>>& entries);
-// Prints which ranks are slow, if any are.
+// Names the slow ranks, if there are any.
 void print_slow(const SlowRanks& trained);
 
 }  // namespace lockstep

@@ -19,8 +19,8 @@ double dot(const double* a, const double* b, Count count) {
   return sum;
 }
 
-// The largest of x[count]; of several that are equal but for rounding the first, or rounding would decide
-// about its sign.
+// Returns the component with the largest magnitude. Of several that differ only by rounding it returns the
+// first; otherwise rounding would choose the sign.
 double peak_of(const double* x, Count count) {
   constexpr double nearly = 0.999;
   const auto size = [](double each) { return std::abs(each); };

@@ -22,9 +22,9 @@ Count singular_scratch(Count rows, Count columns);
 
 // The vectors of of[rows, columns], whose rows are `stride` apart: left[rows, rank] and right[rank, columns];
 // one of the two may be null. Sorted by singular value; the largest component of the smaller side's vector is
-// positive, of several that differ by less than a thousandth the first. Vectors of singular values that are rounding alone, below max(m, n) epsilon of T times the
-// largest one, are zeros: so are all those of a matrix of zeros. A matrix with an element that is not
-// finite has vectors of NaN. `rank` is at most min(m, n).
+// positive (the first of several that differ by less than a thousandth). Vectors of singular values that are
+// rounding alone, below max(m, n) epsilon of T times the largest one, are zeros: so are all those of a matrix
+// of zeros. A matrix with an element that is not finite has vectors of NaN. `rank` is at most min(m, n).
 template <typename T>
 void singular_vectors(const T* of, Count stride, Count rows, Count columns, Count rank, T* left,
                       T* right, double* scratch);

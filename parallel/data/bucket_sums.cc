@@ -17,7 +17,8 @@ Count most_elements(const std::vector<Bucket>& buckets) {
   return most;
 }
 
-// Sums may run on a thread of their own, and the backend belongs to the one that computes.
+// Not the backend's scale(): sums may run on a communication stream, and the backend belongs to the thread
+// that computes.
 void multiply(Slice numbers, double factor) {
   if (!numbers.device->stores()) return;
   const auto all = [factor](auto span) {

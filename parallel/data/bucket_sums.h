@@ -58,7 +58,7 @@ class BucketSums {
   std::unique_ptr<CompressedSum> compressed_;  // instead in all other steps, if the plan says so
   Memory widened_;                             // 16-bit gradients of a bucket, for it
   double loss_scale_ = 1;
-  // Where steps may be skipped, what was kept when this one began.
+  // Copies of kept() from begin(); only if steps may be skipped.
   std::vector<Memory> before_;
 };
 

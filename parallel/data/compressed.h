@@ -9,7 +9,7 @@ namespace lockstep {
 
 // The plan's.
 ExchangeMethod exchange_of(const Plan& plan);
-// Whether what it keeps must come back if a step is skipped because its gradients overflow.
+// Whether the plan's exchange has error feedback that skipped steps must not change.
 bool may_skip_kept(const Plan& plan);
 
 std::vector<ExchangedBucket> exchanged_buckets(const Parameters& parameters,

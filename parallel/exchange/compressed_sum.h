@@ -46,7 +46,7 @@ struct ExchangeMethod {
   bool operator==(const ExchangeMethod&) const = default;
   // Whether it keeps something between steps.
   bool has_feedback() const;
-  // Whether gradients that overflow show in the result.
+  // Whether an overflow in the gradients is visible in their sum.
   bool shows_overflow() const;
   // Whether it adds up within nodes, then between them, and so only reduces each gradient to the rank that
   // owns it.
@@ -97,7 +97,7 @@ std::unique_ptr<CompressedSum> make_compressed_sum(const ExchangeMethod& method,
 Traffic exchange_traffic(const ExchangeMethod& method, DType dtype, const ExchangedBucket& bucket,
                          int ranks, int rank);
 struct ExchangeMemory {
-  Count kept = 0, work = 0;  // between steps, and for a sum
+  Count kept = 0, work = 0;  // state between steps, and buffers of a sum
 };
 ExchangeMemory exchange_memory(const ExchangeMethod& method, DType dtype,
                                const std::vector<ExchangedBucket>& buckets, int ranks, int rank);

@@ -111,8 +111,8 @@ class ExpertRanks {
   using Others = std::function<void(const ExpertGroup& group, Routing& routing)>;
   void assume(Others others) { others_ = std::move(others); }
 
-  // The rows of each dispatch since begin_step(), in training and the first time only. If the step is
-  // skipped, they are again those of the step before.
+  // The rows of each dispatch since begin_step(), in training and the first time only. skip_step() goes
+  // back to those of the step before.
   void begin_step() { before_ = std::exchange(dispatched_, {}); }
   void skip_step() { dispatched_ = std::move(before_); }
   // `computed`: by this rank's experts.
@@ -121,8 +121,7 @@ class ExpertRanks {
     computed_ += computed;
   }
   const std::vector<DispatchedRows>& dispatched() const { return dispatched_; }
-  // Rows that this rank's experts have computed so far, of all these dispatches; none if every rank has
-  // all experts.
+  // Rows that this rank's experts have computed so far in training; none if every rank has all experts.
   std::optional<Count> computed() const {
     return group_.split.is_divided() ? std::optional(computed_) : std::nullopt;
   }

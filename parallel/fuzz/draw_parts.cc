@@ -120,7 +120,7 @@ void draw_exchange(Random random, FuzzCase& drawn) {
   const bool has_feedback = exchange_from_text(method).has_feedback();
   const int warm_up = has_feedback ? one_of(random, {0, 0, 1, 2}) : 0;
   if (has_feedback) make_alike(compressed);
-  // Steps are skipped only with the largest scales, as numbers of f32 reach far.
+  // Numbers of f32 overflow only with the largest scales.
   const TrainOptions& last = compressed.last().options;
   const bool overflows =
       has_feedback && last.dtype == DType::f32 && loss_scaling(last) != "none" && random() % 2 == 0;

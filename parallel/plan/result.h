@@ -134,8 +134,8 @@ struct RankRecord {
   TierTraffic offload;                                 // of the last optimizer step
   int in_flight = 0;                 // of a pipeline: micro-batches, summed over stages
   std::int64_t attention_pairs = 0;  // of context parallelism, in the last optimizer step
-  // Rows that its experts, or its parts of them, computed in the last optimizer step, if ranks divide
-  // or split the experts.
+  // If ranks divide or split experts: the rows that this rank's experts computed in the last optimizer
+  // step.
   std::optional<std::int64_t> expert_rows = {};
   double busy_seconds = 0, idle_seconds = 0, exposed_communication_seconds = 0,
          hidden_communication_seconds = 0;

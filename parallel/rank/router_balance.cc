@@ -79,7 +79,8 @@ void RouterBalance::step(const RoutingTotals& own) {
 
 namespace {
 
-// In a first step, what comes before backward comes before other memory for communication.
+// Whether messages before backward can meet the communication memory of backward: that is allocated in the
+// first step.
 bool meets_memory_of_steps_before(const Plan& plan) {
   return plan.options.steps > 1 && plan.options.resume.empty();
 }

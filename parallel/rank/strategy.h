@@ -37,9 +37,9 @@ class DataParallel : public ScheduleObserver {
   // parameters that have memory; strategies call it as often as they need.
   virtual void load(const std::function<void()>& read) = 0;
 
-  // A step begins: gradients become zero. They will be those of the loss times `loss_scale`.
+  // A step begins: gradients become zero. Backward will compute those of loss times `loss_scale`.
   virtual void begin(double loss_scale) = 0;
-  // The step is not taken, because its gradients have overflowed: only where losses are scaled.
+  // Called instead of step() if the gradients overflowed; only with loss scaling.
   virtual void skip() {}
   // For plans whose optimizer steps in backward: calls `step_unit` for each unit in every step, as soon as
   // its gradients are sums over all replicas. They are gone afterwards; finish() completes the last units.

@@ -89,7 +89,7 @@ class TrainingRank {
   // One optimizer step with gradients times `gradient_scale`, and one step of the routers' biases
   // with what was chosen since take_routing().
   virtual void update(double learning_rate, double gradient_scale) = 0;
-  // In place of update(), where losses are scaled: the gradients have overflowed.
+  // Called instead of update() if the gradients overflowed; only with loss scaling.
   virtual void skip() {}
   // Returns when no communication of past steps is under way: new weights may be gathered until
   // their next use.
