@@ -5,11 +5,43 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "collectives/base/error.h"
 #include "collectives/base/out_of_memory.h"
 #include "models/ops/kernels.h"
 
+// Of OpenBLAS, which declares them in no header, and has them only where it chooses among kernels.
+extern "C" {
+[[gnu::weak]] void gotoblas_dynamic_init();
+[[gnu::weak]] void gotoblas_dynamic_quit();
+}
+
 namespace lockstep::host {
+namespace {
+
+// On a processor that is newer than itself, OpenBLAS takes the kernels of a processor of 2004,
+// which have a quarter of the speed.
+bool choose_kernels_of_new_processors() {
+  constexpr const char* variable = "OPENBLAS_CORETYPE";
+  if (openblas_get_corename() != std::string_view("Prescott") || std::getenv(variable) ||
+      !gotoblas_dynamic_init || !gotoblas_dynamic_quit)
+    return false;
+  const unsigned instructions = dnnl_get_effective_cpu_isa();
+  const auto has = [&](unsigned set) { return (instructions & set) == set; };
+  if (!has(dnnl_cpu_isa_avx2)) return false;
+  setenv(variable, has(dnnl_cpu_isa_avx512_core) ? "SkylakeX" : "Haswell", 0);
+  gotoblas_dynamic_quit();
+  gotoblas_dynamic_init();
+  unsetenv(variable);
+  return true;
+}
+
+// Before main(): no thread computes yet, or reads the environment.
+[[maybe_unused]] const bool has_chosen = choose_kernels_of_new_processors();
+
+}  // namespace
 
 void sgemm(bool transpose_a, bool transpose_b, Count m, Count n, Count k, const float* a, Count lda,
            const float* b, Count ldb, float beta, float* c, Count ldc) {

@@ -5,16 +5,28 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "collectives/base/half.h"
 #include "models/gpt/gpt.h"
 #include "models/ops/exponential.h"
+#include "models/ops/kernels_info.h"
 #include "models/ops/narrow_backend.h"
 #include "tests/models/numbers.h"
 
 namespace lockstep {
 namespace {
+
+// OpenBLAS has the kernels of Prescott, of 2004, for processors that it does not know.
+TEST(Gemm, DoubleHasKernelsForTheInstructionsOfThisProcessor) {
+  const std::string instructions = float_gemm_library();
+  const bool has_avx2 = instructions.find("AVX2") != std::string::npos ||
+                        instructions.find("AVX-512") != std::string::npos;
+  if (!has_avx2 || std::getenv("OPENBLAS_CORETYPE")) GTEST_SKIP();
+  EXPECT_EQ(double_gemm_library().find("kernels for Prescott"), std::string::npos)
+      << double_gemm_library();
+}
 
 // Every 64th float of the range, which covers every exponent and many mantissas.
 TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
