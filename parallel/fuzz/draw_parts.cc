@@ -148,20 +148,26 @@ void draw_same_experts(Random random, FuzzCase& drawn) {
 
 void draw_routing(Random random, FuzzCase& drawn) {
   random.discard(5);
-  const ExpertConfig& experts = drawn.model.experts;
-  if (!experts.exist() || random() % 2 != 0) return;
-  const int groups = one_of(random, {1, 2, 3, 4}),
-            chosen = 1 + static_cast<int>(random() % static_cast<unsigned>(groups));
-  const std::string balance = one_of<const char*>(random, {"seq_aux_loss", "global_aux_loss"});
-  FuzzCase routed = drawn;
-  for (FuzzPlan& plan : routed.plans) {
-    plan.options.router_groups = groups;
-    plan.options.router_chosen_groups = chosen;
-    plan.options.router_balance_type = balance;
-    if (!is_plan(plan, drawn.model)) return;
+  if (!drawn.model.experts.exist()) return;
+  const auto change = [&](const auto& set) {
+    FuzzCase routed = drawn;
+    for (FuzzPlan& plan : routed.plans) {
+      set(plan.options);
+      if (!is_plan(plan, drawn.model)) return;
+    }
+    drawn = routed;
+    chain(drawn);
+  };
+  if (random() % 2 == 0) {
+    const int groups = one_of(random, {1, 2, 3, 4}),
+              chosen = 1 + static_cast<int>(random() % static_cast<unsigned>(groups));
+    change([=](TrainOptions& o) {
+      o.router_groups = groups;
+      o.router_chosen_groups = chosen;
+    });
   }
-  drawn = routed;
-  chain(drawn);
+  // Most schedules do not have all choices of a batch before they need them, and keep the sequences.
+  if (random() % 3 != 0) change([](TrainOptions& o) { o.router_balance_type = "global_aux_loss"; });
 }
 
 // In another type, codes depend on how the reference has rounded.
