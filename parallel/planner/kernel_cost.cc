@@ -18,8 +18,8 @@ constexpr GemmTile tiles[] = {
 
 constexpr double PassCost::*sums[] = {
     &PassCost::at_peak,      &PassCost::sustained, &PassCost::quantisation,
-    &PassCost::memory_bound, &PassCost::issue,     &PassCost::tensor,
-    &PassCost::context,      &PassCost::expert,    &PassCost::kernels};
+    &PassCost::memory_bound, &PassCost::tensor,    &PassCost::context,
+    &PassCost::expert,       &PassCost::kernels,   &PassCost::issue};
 
 }  // namespace
 
@@ -33,6 +33,12 @@ PassCost PassCost::operator*(double times) const {
   return result;
 }
 PassCost operator+(PassCost a, const PassCost& b) { return a += b; }
+
+IssuedKernels issued(const PassCost& cost) { return {cost.total(), cost.alone(), cost.issue}; }
+IssuedKernels operator+(const IssuedKernels& first, const IssuedKernels& then) {
+  return {first.busy + then.busy, std::max(first.delay + then.busy, first.issue + then.delay),
+          first.issue + then.issue};
+}
 
 PassCost product_cost(const ProductShape& shape, const ClusterSheet& cluster,
                       const SoftwareProfile& profile) {

@@ -5,8 +5,11 @@
 //   others     the bytes that they read and write, at the memory's bandwidth
 //
 // Every kernel also takes the time of its launch. The forms are those of the vendor's guide to tile
-// and wave quantisation.
+// and wave quantisation. Beside the GPU, the host has a clock of its own: it issues one kernel after
+// another, ahead of the GPU or behind it.
 #pragma once
+
+#include <algorithm>
 
 #include "parallel/planner/cluster_sheet.h"
 #include "parallel/planner/software_profile.h"
@@ -22,16 +25,27 @@ struct PassCost {
   double sustained = 0;     // more, at the rate that a full wave sustains
   double quantisation = 0;  // more, because tiles and waves are not full, and for launches
   double memory_bound = 0;
-  double issue = 0;  // waiting for the host, which issues kernels more slowly than they run
   double tensor = 0, context = 0, expert = 0;  // exposed exchanges of tp, cp and ep
   double kernels = 0;
+  double issue = 0;  // of the host, which issues the kernels
 
-  double compute() const { return at_peak + sustained + quantisation + memory_bound + issue; }
+  double compute() const { return at_peak + sustained + quantisation + memory_bound; }
   double total() const { return compute() + tensor + context + expert; }
+  // From when the host begins to issue its kernels, if the GPU then waits for them.
+  double alone() const { return std::max(total(), issue); }
   PassCost& operator+=(const PassCost& other);
   PassCost operator*(double times) const;
 };
 PassCost operator+(PassCost a, const PassCost& b);
+
+// Kernels in a row, on two clocks, in seconds. They are done `busy` after the GPU is free for them, and
+// not before `delay` after the host, which takes `issue`, begins to issue them.
+struct IssuedKernels {
+  double busy = 0, delay = 0, issue = 0;
+};
+// Of kernels that are all alike.
+IssuedKernels issued(const PassCost& cost);
+IssuedKernels operator+(const IssuedKernels& first, const IssuedKernels& then);
 
 // One product of m x k with k x n, or a batch of them in one kernel; those of several experts are
 // grouped.

@@ -27,7 +27,7 @@ class Kernels {
         costs->input_gradient += attention_forward();
     for (PassCosts* costs : {&result.layer, &result.expert_layer, &result.embedding, &result.head})
       for (PassCost* pass : {&costs->forward, &costs->input_gradient, &costs->weight_gradient})
-        wait_for_issue(*pass);
+        pass->issue = pass->kernels * profile_.issue_seconds;
     return result;
   }
 
@@ -245,10 +245,6 @@ class Kernels {
     pass.input_gradient = product(t, width(), rows) + in_memory(18 * t * rows, 4);
     pass.weight_gradient = product(width(), rows, t);
     return pass;
-  }
-
-  void wait_for_issue(PassCost& pass) const {
-    pass.issue = std::max(0.0, pass.kernels * profile_.issue_seconds - pass.total());
   }
 
   const Transformer& model_;

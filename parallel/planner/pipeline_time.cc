@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "parallel/pipeline/schedules/check.h"
 #include "parallel/pipeline/schedules/play.h"
@@ -12,41 +13,65 @@ namespace {
 constexpr double ticks_per_second = 1e12;
 std::int64_t ticks(double seconds) { return std::llround(seconds * ticks_per_second); }
 
+struct Ticks {
+  std::int64_t busy = 0, delay = 0, issue = 0;
+};
+Ticks ticks(const IssuedKernels& kernels) {
+  return {ticks(kernels.busy), ticks(kernels.delay), ticks(kernels.issue)};
+}
+
 class Replay {
  public:
   Replay(const Schedule& schedule, const std::vector<StagePasses>& by_stage)
       : schedule_(schedule), rank_of_(schedule.rank_of_stage()) {
     for (const StagePasses& stage : by_stage)
-      for (const double seconds : {stage.forward, stage.input_gradient + stage.weight_gradient,
-                                   stage.input_gradient, stage.weight_gradient})
-        ticks_.push_back(ticks(seconds));
+      for (const IssuedKernels& pass :
+           {stage.forward, stage.backward, stage.input_gradient, stage.weight_gradient})
+        ticks_.push_back(ticks(pass));
   }
 
-  // Seconds that a rank computes, in the mean.
+  // Seconds that a GPU computes, in the mean.
   double busy() const {
     std::int64_t sum = 0;
     for (const auto& actions : schedule_.by_rank)
-      for (const Action& action : actions) sum += ticks_of(action);
+      for (const Action& action : actions) sum += ticks_of(action).busy;
     return static_cast<double>(sum) / ticks_per_second / schedule_.ranks();
   }
-  double makespan(double hop, bool blocking) const {
-    std::vector<std::int64_t> clock(schedule_.by_rank.size(), 0);
+  double makespan(double hop, bool blocking, bool waits_for_hosts) const {
+    struct Clocks {
+      std::int64_t gpu = 0, host = 0;
+    };
+    std::vector<Clocks> clocks(schedule_.by_rank.size());
     const std::int64_t hop_ticks = ticks(hop);
     throw_deadlock(play(
         schedule_,
         [&](int rank, std::span<const Action> block, std::int64_t inputs_at) {
-          std::int64_t& now = clock[static_cast<std::size_t>(rank)];
-          now = std::max(now, inputs_at);
-          for (const Action& action : block)
-            now += ticks_of(action) + (blocking && is_sent(action) ? hop_ticks : 0);
-          return now;
+          auto& [gpu, host] = clocks[static_cast<std::size_t>(rank)];
+          gpu = std::max(gpu, inputs_at);
+          if (std::ranges::any_of(block, [&](const Action& a) { return is_received(a); }))
+            host = std::max(host, gpu);
+          for (const Action& action : block) {
+            const Ticks pass = ticks_of(action);
+            gpu += pass.busy;
+            if (waits_for_hosts) gpu = std::max(gpu, host + pass.delay);
+            host += pass.issue;
+            if (blocking && is_sent(action)) gpu += hop_ticks;
+          }
+          return gpu;
         },
         blocking ? 0 : hop_ticks));
-    return static_cast<double>(std::ranges::max(clock)) / ticks_per_second;
+    std::int64_t last = 0;
+    for (const auto& [gpu, host] : clocks) last = std::max(last, gpu);
+    return static_cast<double>(last) / ticks_per_second;
+  }
+
+  // Whether some pass takes longer because of the host.
+  bool waits_for_hosts() const {
+    return std::ranges::any_of(ticks_, [](const Ticks& pass) { return pass.delay > pass.busy; });
   }
 
  private:
-  std::int64_t ticks_of(const Action& action) const {
+  Ticks ticks_of(const Action& action) const {
     const auto first = static_cast<std::size_t>(action.stage) * 4;
     switch (action.pass) {
       case Pass::forward:
@@ -58,41 +83,59 @@ class Replay {
       case Pass::weight_gradient:
         return ticks_[first + 3];
       default:
-        return 0;
+        return {};
     }
   }
-  // Whether another rank waits for the result.
   bool is_sent(const Action& action) const {
-    if (!has_output(action.pass)) return false;
-    const int next = action.stage + (action.pass == Pass::forward ? 1 : -1);
-    if (next < 0 || next >= schedule_.stages) return false;
-    return rank_of_[static_cast<std::size_t>(next)] !=
-           rank_of_[static_cast<std::size_t>(action.stage)];
+    return has_output(action.pass) &&
+           is_elsewhere(action.stage + (action.pass == Pass::forward ? 1 : -1), action.stage);
+  }
+  bool is_received(const Action& action) const {
+    const std::optional<Action> needed = needed_by(action, schedule_.stages);
+    return needed && is_elsewhere(needed->stage, action.stage);
+  }
+  // Whether there is such a stage, on another rank than this one.
+  bool is_elsewhere(int other, int stage) const {
+    return other >= 0 && other < schedule_.stages &&
+           rank_of_[static_cast<std::size_t>(other)] != rank_of_[static_cast<std::size_t>(stage)];
   }
 
   const Schedule& schedule_;
   std::vector<int> rank_of_;
-  std::vector<std::int64_t> ticks_;  // of forward, backward, input and weight gradient, by stage
+  std::vector<Ticks> ticks_;  // of forward, backward, input and weight gradient, by stage
 };
 
 }  // namespace
 
+StagePasses stage_passes(double forward, double input_gradient, double weight_gradient) {
+  const auto pass = [](double busy) { return IssuedKernels{.busy = busy, .delay = busy}; };
+  return {.forward = pass(forward),
+          .backward = pass(input_gradient + weight_gradient),
+          .input_gradient = pass(input_gradient),
+          .weight_gradient = pass(weight_gradient)};
+}
+
 PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StagePasses>& by_stage,
                              double hop, bool blocking) {
-  StagePasses mean;
+  double forward = 0, input_gradient = 0, weight_gradient = 0;
   for (const StagePasses& stage : by_stage) {
-    mean.forward += stage.forward / schedule.stages;
-    mean.input_gradient += stage.input_gradient / schedule.stages;
-    mean.weight_gradient += stage.weight_gradient / schedule.stages;
+    forward += stage.forward.busy / schedule.stages;
+    input_gradient += stage.input_gradient.busy / schedule.stages;
+    weight_gradient += stage.weight_gradient.busy / schedule.stages;
   }
-  const std::vector<StagePasses> equal(by_stage.size(), mean);
-  const double of_equal = Replay(schedule, equal).makespan(0, false);
+  const std::vector<StagePasses> equal(by_stage.size(),
+                                       stage_passes(forward, input_gradient, weight_gradient));
+  const double of_equal = Replay(schedule, equal).makespan(0, false, false);
   const Replay replay(schedule, by_stage);
-  PipelineTimes times{.makespan = replay.makespan(hop, blocking), .busy = replay.busy()};
-  const double without_messages = replay.makespan(0, false);
+  const double of_gpus = replay.makespan(hop, blocking, false),
+               without_messages = replay.makespan(0, false, false);
+  PipelineTimes times{
+      .makespan = replay.waits_for_hosts() ? replay.makespan(hop, blocking, true) : of_gpus,
+      .busy = replay.busy()};
   times.bubble = std::min(of_equal, without_messages) - times.busy;
   times.imbalance = without_messages - times.busy - times.bubble;
-  times.messages = times.makespan - without_messages;
+  times.messages = of_gpus - without_messages;
+  times.issue = times.makespan - of_gpus;
   return times;
 }
 

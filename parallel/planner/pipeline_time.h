@@ -1,24 +1,29 @@
 // When the ranks of a pipeline are done: a replay of their action lists, and what their idle time
-// is due to.
+// is due to. A rank is a GPU and the host that issues its kernels, each with a clock of its own; they
+// meet when the host waits for a message of another rank, and when the step ends.
 #pragma once
 
 #include <vector>
 
 #include "parallel/pipeline/schedules/schedule.h"
+#include "parallel/planner/kernel_cost.h"
 
 namespace lockstep {
 
-// The passes of one micro-batch through a stage, in seconds.
+// The passes of one micro-batch through a stage: both gradients in one pass, or in a pass of their own.
 struct StagePasses {
-  double forward = 0, input_gradient = 0, weight_gradient = 0;
+  IssuedKernels forward, backward, input_gradient, weight_gradient;
 };
+// In seconds, if the host is always ahead.
+StagePasses stage_passes(double forward, double input_gradient, double weight_gradient);
 
 struct PipelineTimes {
   double makespan = 0;
-  double busy = 0;  // of a rank, in the mean
+  double busy = 0;  // of a GPU, in the mean
   // The rest of the makespan: what equal stages would leave idle (or these, if that is less, as where
-  // weights' gradients fill the gaps), what unequal ones add, and what messages between stages add.
-  double bubble = 0, imbalance = 0, messages = 0;
+  // weights' gradients fill the gaps), what unequal ones add, what messages between stages add, and
+  // what waiting for hosts adds.
+  double bubble = 0, imbalance = 0, messages = 0, issue = 0;
 };
 
 // Replays the schedule. A message takes `hop` seconds; a blocking one keeps its sender from computing

@@ -10,7 +10,9 @@
 namespace lockstep {
 namespace {
 
-double total(const PassCosts& costs) { return costs.forward.total() + costs.backward().total(); }
+double seconds_of(const PassCosts& costs) {
+  return costs.forward.alone() + costs.backward().alone();
+}
 
 // Of so many layers of a rank in the middle of the pipeline, which has all kinds of layers in turn.
 LayerKinds usual_layers(const Transformer& model, std::int64_t layers) {
@@ -25,11 +27,10 @@ LayerKinds usual_layers(const Transformer& model, std::int64_t layers) {
 // does not hold for such times, by a replay of as many micro-batches as show its bubble.
 double beyond_1f1b(const ScheduleEntry& schedule, const Arrangement& a, const PassCosts& of_rank) {
   if (schedule.name == "1f1b" || schedule.name == "interleaved") return 0;
-  const double p = a.pp, v = a.virtual_stages, m = a.micro_batches(),
-               each = of_rank.forward.total() + of_rank.backward().total();
+  const double p = a.pp, v = a.virtual_stages, m = a.micro_batches(), each = seconds_of(of_rank);
   constexpr double ticks = 1e9;
   const auto rational = [&](const PassCost& cost) {
-    return Rational(std::llround(ticks * cost.total()));
+    return Rational(std::llround(ticks * cost.alone()));
   };
   const auto makespan =
       schedule.makespan(a.shape(), {.forward = rational(of_rank.forward),
@@ -39,8 +40,8 @@ double beyond_1f1b(const ScheduleEntry& schedule, const Arrangement& a, const Pa
   const int shown = std::min(a.micro_batches(), 4 * a.pp);
   const std::vector<StagePasses> stages(
       static_cast<std::size_t>(a.stages()),
-      {of_rank.forward.total() / v, of_rank.input_gradient.total() / v,
-       of_rank.weight_gradient.total() / v});
+      stage_passes(of_rank.forward.alone() / v, of_rank.input_gradient.alone() / v,
+                   of_rank.weight_gradient.alone() / v));
   return pipeline_times(make_schedule(schedule, {a.pp, shown, a.virtual_stages}), stages, 0, false)
              .makespan -
          (shown + (p - 1) / v) * each;
@@ -73,8 +74,8 @@ QuickStep quick_step(const StepInputs& step) {
   const auto with_experts = static_cast<int>(model.expert_layers(0, fewest));
   first += {static_cast<int>(fewest) - with_experts, with_experts};
   const LayerKinds last = is_v ? middle : of_rank(last_stage_has_fewer);
-  const auto seconds = [&](const LayerKinds& layers) { return total(step.costs.of(layers)); };
-  const double embedding = total(step.costs.embedding), head = total(step.costs.head);
+  const auto seconds = [&](const LayerKinds& layers) { return seconds_of(step.costs.of(layers)); };
+  const double embedding = seconds_of(step.costs.embedding), head = seconds_of(step.costs.head);
   QuickStep result;
   result.seconds = pipeline_seconds(
       {.ranks = p,

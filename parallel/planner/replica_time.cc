@@ -60,8 +60,8 @@ double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
                                        group.links);
   }
   const PassCosts passes = step.costs.of(layers) * overlapped_passes(a);
-  return exposed(gradients, passes.backward().total()) +
-         (in_halves ? exposed(updated, passes.forward.total()) : 0);
+  return exposed(gradients, passes.backward().alone()) +
+         (in_halves ? exposed(updated, passes.forward.alone()) : 0);
 }
 
 double exposed_sharded_exchange(const StepInputs& step, const RankParameters& parameters,

@@ -53,13 +53,33 @@ class StepModel {
     return sum;
   }
 
+  // A pass of a stage, part by part: from the embedding to the head, or back.
+  IssuedKernels pass_of(int stage, bool is_forward, PassCost (*part)(const PassCosts&)) const {
+    const LayerKinds& layers = layers_[static_cast<std::size_t>(stage)];
+    std::vector<PassCosts> parts = {costs_.layer * layers.dense,
+                                    costs_.expert_layer * layers.with_experts};
+    if (stage == 0) parts.insert(parts.begin(), costs_.embedding);
+    if (stage == a_.stages() - 1) parts.push_back(costs_.head);
+    if (!is_forward) std::ranges::reverse(parts);
+    IssuedKernels pass;
+    for (const PassCosts& costs : parts) pass = pass + issued(part(costs));
+    return pass;
+  }
+  StagePasses passes_of(int stage) const {
+    return {.forward = pass_of(stage, true, [](const PassCosts& c) { return c.forward; }),
+            .backward = pass_of(stage, false, [](const PassCosts& c) { return c.backward(); }),
+            .input_gradient =
+                pass_of(stage, false, [](const PassCosts& c) { return c.input_gradient; }),
+            .weight_gradient =
+                pass_of(stage, false, [](const PassCosts& c) { return c.weight_gradient; })};
+  }
+
   void take_pipeline() {
     std::vector<StagePasses> passes;
     PassCost sum;
     for (int stage = 0; stage < a_.stages(); ++stage) {
+      passes.push_back(passes_of(stage));
       const PassCosts costs = of_stage(stage);
-      passes.push_back(
-          {costs.forward.total(), costs.input_gradient.total(), costs.weight_gradient.total()});
       sum += costs.forward + costs.backward();
     }
     sum = sum * (static_cast<double>(a_.micro_batches()) / a_.pp);
@@ -69,7 +89,7 @@ class StepModel {
               {"sustained_rate", sum.sustained, true},
               {"tiles_and_launches", sum.quantisation, true},
               {"memory_bound", sum.memory_bound, true},
-              {"issue", sum.issue, true},
+              {"issue", times.issue, true},
               {"tp", sum.tensor},
               {"cp", sum.context},
               {"ep", sum.expert},

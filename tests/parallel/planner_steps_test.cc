@@ -169,7 +169,7 @@ TEST(PlannerPipelines, EqualTheSchedulesClosedForms) {
           if (!expected) continue;
           const Schedule schedule = make_schedule(entry, shape);
           const std::vector<StagePasses> stages(static_cast<std::size_t>(schedule.stages),
-                                                {1, 1, 1});
+                                                stage_passes(1, 1, 1));
           const PipelineTimes replayed = pipeline_times(schedule, stages, 0, false);
           EXPECT_NEAR(replayed.makespan, value_of(*expected), 1e-9) << entry.name << p << m << v;
           EXPECT_NEAR(replayed.busy + replayed.bubble, replayed.makespan, 1e-9);
@@ -183,11 +183,67 @@ TEST(PlannerPipelines, EqualTheSchedulesClosedForms) {
 // 1F1B of two ranks and two micro-batches by hand: F 1 s, B 2 s, messages 0.5 s.
 TEST(PlannerPipelines, TakeMessagesIntoAccount) {
   const Schedule schedule = make_schedule(find_schedule("1f1b"), {2, 2, 1});
-  const std::vector<StagePasses> stages(2, {1, 1, 1});
+  const std::vector<StagePasses> stages(2, stage_passes(1, 1, 1));
   // Rank 1: F0 1.5-2.5, B0 -4.5, F1 -5.5, B1 -7.5; rank 0 gets its gradient at 8 and is done at 10.
   EXPECT_DOUBLE_EQ(pipeline_times(schedule, stages, 0.5, false).makespan, 10);
   // Rank 0 sends until 1.5; rank 1: F0 -2.5, B0 -4.5 and sends -5, F1 -6, B1 -8, sends -8.5.
   EXPECT_DOUBLE_EQ(pipeline_times(schedule, stages, 0.5, true).makespan, 10.5);
+}
+
+// Hosts take 3 s to issue a forward pass of 1 s, and 1 s for a backward pass of 2 s.
+TEST(PlannerPipelines, WaitForHosts) {
+  const StagePasses pass{
+      .forward = {1, 3, 3}, .backward = {2, 2, 1}, .input_gradient = {}, .weight_gradient = {}};
+  // F0 -3, B0 -5 while the host issues it until 4 and F1 until 7: F1 -7, B1 -9.
+  const PipelineTimes alone =
+      pipeline_times(make_schedule(find_schedule("1f1b"), {1, 2, 1}), {pass}, 0, false);
+  EXPECT_DOUBLE_EQ(alone.makespan, 9);
+  EXPECT_DOUBLE_EQ(alone.busy, 6);
+  EXPECT_DOUBLE_EQ(alone.issue, 3);
+  // Rank 0: F0 -3, F1 -6. Rank 1: F0 3-6, B0 -8; its host waits for F1's input behind B0, so F1 -11,
+  // B1 -13; rank 0: B0 8-10, B1 13-15. GPUs alone: 9.
+  const PipelineTimes two =
+      pipeline_times(make_schedule(find_schedule("1f1b"), {2, 2, 1}), {pass, pass}, 0, false);
+  EXPECT_DOUBLE_EQ(two.makespan, 15);
+  EXPECT_DOUBLE_EQ(two.issue, 6);
+  EXPECT_DOUBLE_EQ(two.busy + two.bubble + two.imbalance + two.messages + two.issue, 15);
+}
+
+// The host is behind in layers and ahead in the head, or the other way round.
+TEST(PlannerPipelines, IssueKernelsInTheirOrder) {
+  const IssuedKernels layers{1, 3, 3}, head{4, 4, 1};
+  EXPECT_DOUBLE_EQ((layers + head).delay, 7);
+  EXPECT_DOUBLE_EQ((head + layers).delay, 5);
+  EXPECT_DOUBLE_EQ((layers + head).busy, 5);
+  EXPECT_DOUBLE_EQ((layers + head).issue, 4);
+}
+
+// A GPU that would be done at once waits for all that the host issues, in the embedding, layers and head of
+// both passes of each micro-batch.
+TEST(PlannerSteps, TakeAsLongAsTheHostNeeds) {
+  PlanCase c = read(
+      a_case(llama(32, 8, 4096, 14336, 16), 8,
+             {{"tp", 8}, {"micro_batch_size", 1}, {"global_batch", 2}, {"sequence_length", 128}},
+             "h100-dgx", "megatron-core-2025"));
+  const auto step = [&](double issue_seconds) {
+    c.profile.issue_seconds = issue_seconds;
+    return predict_step(c.model, c.arrangement, c.cluster, c.profile);
+  };
+  const auto part = [](const StepPrediction& p, std::string_view name) {
+    return std::ranges::find(p.parts, name, &StepPart::name)->seconds;
+  };
+  EXPECT_EQ(part(step(0), "issue"), 0);
+  const LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+  double kernels = 0;
+  for (const auto& [pass, times] :
+       {std::pair{costs.layer, 16}, {costs.embedding, 1}, {costs.head, 1}})
+    kernels += times * (pass.forward.kernels + pass.backward().kernels);
+  const double of_gpu = step(0).seconds;
+  EXPECT_GT(kernels, 500);
+  EXPECT_NEAR(step(1).seconds, of_gpu + part(step(1), "issue"), 1e-9);
+  const double passes = of_gpu - part(step(0), "step_overhead") - part(step(0), "optimizer") -
+                        part(step(0), "tied_embedding");
+  EXPECT_NEAR(part(step(1), "issue") + passes, 2 * kernels, 1e-6);
 }
 
 constexpr double ClusterSheet::*rates[] = {
@@ -304,7 +360,7 @@ TEST(PlannerReplicas, ExposeWhatTheLastPassesDoNotHide) {
   const double bytes = c.profile.gradient_wire_bytes * parameters;
   ASSERT_EQ(c.profile.parameter_wire_bytes, c.profile.gradient_wire_bytes);
   const double hidden = c.profile.overlap_window * 2.5 * layers *
-                        (costs.layer.forward.total() + costs.layer.backward().total());
+                        (costs.layer.forward.alone() + costs.layer.backward().alone());
   EXPECT_NEAR(exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs}, {.dense = 4},
                                {.shared = parameters}),
               2 * half_all_reduce_seconds(bytes, 8, links) - hidden, 1e-9);
