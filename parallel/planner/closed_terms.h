@@ -7,6 +7,7 @@ namespace lockstep {
 struct GroupLinks {
   double bytes_per_second = 0;  // at which a rank sends in a ring over the group
   double latency = 0;           // of one collective, in seconds
+  bool uses_nics = false;       // some of them are between nodes
 };
 
 // Both halves of an all-reduce of `bytes` in one collective: 2 (p - 1) / p of them pass each link.

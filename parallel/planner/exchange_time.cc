@@ -19,7 +19,7 @@ GroupLinks links_of_neighbours(double ranks, const ClusterSheet& cluster,
                                const SoftwareProfile& profile) {
   if (ranks <= cluster.gpus_per_node) return {nvlink(cluster, profile), profile.nvlink_latency};
   return {std::min(nvlink(cluster, profile), cluster.gpus_per_node * nic(cluster, profile)),
-          2 * profile.nic_latency * std::log2(ranks)};
+          2 * profile.nic_latency * std::log2(ranks), true};
 }
 // How many ranks of a group share a node, if they are `apart` from each other.
 double number_in_node(double ranks, double apart, const ClusterSheet& cluster) {
@@ -30,7 +30,12 @@ GroupLinks links_of_replicas(double ranks, double in_node, const ClusterSheet& c
   if (in_node >= ranks) return {nvlink(cluster, profile), profile.nvlink_latency};
   const double nics = profile.flat_ring ? 1 : in_node;
   return {std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
-          2 * profile.nic_latency * std::log2(ranks)};
+          2 * profile.nic_latency * std::log2(ranks), true};
+}
+
+// What a stage passes to the next one, on all its tensor-parallel ranks together.
+double stage_bytes(const Transformer& model, const Arrangement& a) {
+  return bytes_of_16_bit * a.tokens() * static_cast<double>(model.width);
 }
 
 // Ranks along ep in the node of a rank, with itself. Where nodes do not divide the groups of ep: of the
@@ -101,18 +106,23 @@ GroupLinks stage_links(const Arrangement& a, const ClusterSheet& cluster,
                        const SoftwareProfile& profile) {
   return has_stages_in_nodes(a, cluster)
              ? GroupLinks{nvlink(cluster, profile), profile.nvlink_latency}
-             : GroupLinks{nic(cluster, profile), profile.nic_latency};
+             : GroupLinks{nic(cluster, profile), profile.nic_latency, true};
+}
+
+double stage_sending_seconds(const Transformer& model, const Arrangement& a,
+                             const ClusterSheet& cluster, const SoftwareProfile& profile) {
+  const bool is_split = a.sequence_parallel || profile.scatter_gather;
+  return stage_bytes(model, a) / (is_split ? a.tp : 1) /
+         stage_links(a, cluster, profile).bytes_per_second;
 }
 
 double stage_hop_seconds(const Transformer& model, const Arrangement& a,
                          const ClusterSheet& cluster, const SoftwareProfile& profile) {
-  const double whole = bytes_of_16_bit * a.tokens() * static_cast<double>(model.width);
-  const bool is_split = a.sequence_parallel || profile.scatter_gather;
-  const double sent = is_split ? whole / a.tp : whole;
-  const GroupLinks links = stage_links(a, cluster, profile);
-  const double hop = links.latency + sent / links.bytes_per_second;
+  const double hop =
+      stage_links(a, cluster, profile).latency + stage_sending_seconds(model, a, cluster, profile);
   if (a.sequence_parallel || !profile.scatter_gather) return hop;
-  return hop + half_all_reduce_seconds(whole, a.tp, tensor_links(a, cluster, profile));
+  return hop +
+         half_all_reduce_seconds(stage_bytes(model, a), a.tp, tensor_links(a, cluster, profile));
 }
 
 }  // namespace lockstep

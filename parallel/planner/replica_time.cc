@@ -15,6 +15,17 @@ double overlapped_passes(const Arrangement& a) {
   return (1 + std::min(a.pp, a.micro_batches()) * (v - 1)) / v;
 }
 
+// The part of their NICs that messages between stages leave to the other exchanges of a rank meanwhile: at
+// least half, if both get as much of it as they can use.
+double nic_part_left(const StepInputs& step, double pass) {
+  const Arrangement& a = step.arrangement;
+  if (a.pp == 1 || !stage_links(a, step.cluster, step.profile).uses_nics) return 1;
+  const double messages = overlapped_passes(a) * a.virtual_stages;
+  const double sending =
+      messages * stage_sending_seconds(step.model, a, step.cluster, step.profile);
+  return std::max(0.5, 1 - sending / pass);
+}
+
 // Parameters that are summed over the same ranks.
 struct SummedParameters {
   double parameters = 0, ranks = 1;
@@ -44,10 +55,13 @@ double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
   if (groups.empty()) return 0;
   const bool overlaps =
       a.pp > 1 ? profile.overlaps_gradients_of_stages : profile.overlaps_gradients;
+  const bool use_nics = std::ranges::any_of(
+      groups, [](const SummedParameters& group) { return group.links.uses_nics; });
   const auto exposed = [&](double seconds, double pass) {
     if (!overlaps) return seconds;
-    const double window = profile.overlap_window * pass;
-    return std::max(profile.overlap_exposed * seconds, seconds - window) +
+    const double window = profile.overlap_window * pass,
+                 hidden = window * (use_nics ? nic_part_left(step, pass) : 1);
+    return std::max(profile.overlap_exposed * seconds, seconds - hidden) +
            profile.overlap_slowdown * window;
   };
   const bool in_halves = a.zero_stage > 0 && profile.sharded_optimizer;

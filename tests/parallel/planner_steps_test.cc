@@ -342,29 +342,39 @@ TEST(PlannerCalibration, FindsTheConstantThatMadeTheSteps) {
 
 // On a slow network all that the last passes do not hide is exposed. With two stages on each of four
 // ranks, gradients of one stage are complete when four micro-batches have yet to pass the other: 2.5 passes
-// through a rank's layers.
+// through a rank's layers, in which it sends five messages to the next stages. Where replicas are on
+// several nodes, they share its NIC.
 TEST(PlannerReplicas, ExposeWhatTheLastPassesDoNotHide) {
-  PlanCase c = read(a_case(llama(32, 8, 4096, 14336, 16), 32,
-                           {{"pp", 4},
-                            {"virtual_stages", 2},
-                            {"dp", 8},
-                            {"zero", 1},
-                            {"global_batch", 64},
-                            {"sequence_length", 1024}},
-                           "h100-dgx", "megatron-core-2025"));
-  c.cluster.nic_bytes_per_second = 1e9;
-  c.cluster.nvlink_bytes_per_second = 1e9;
-  const LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
-  const GroupLinks links = replica_links(c.arrangement, c.cluster, c.profile);
-  const double layers = 4, parameters = 1e9;
-  const double bytes = c.profile.gradient_wire_bytes * parameters;
-  ASSERT_EQ(c.profile.parameter_wire_bytes, c.profile.gradient_wire_bytes);
-  const double hidden = c.profile.overlap_window * 2.5 * layers *
-                        (costs.layer.forward.alone() + costs.layer.backward().alone());
-  EXPECT_NEAR(exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs}, {.dense = 4},
-                               {.shared = parameters}),
-              2 * half_all_reduce_seconds(bytes, 8, links) - hidden, 1e-9);
-  EXPECT_GT(hidden, 0);
+  for (const auto& [replicas, nic] : {std::pair{8, 1e9}, {16, 50e9}, {16, 1e9}}) {
+    PlanCase c = read(a_case(llama(32, 8, 4096, 14336, 16), 4 * replicas,
+                             {{"pp", 4},
+                              {"virtual_stages", 2},
+                              {"dp", replicas},
+                              {"zero", 1},
+                              {"global_batch", 8 * replicas},
+                              {"sequence_length", 1024}},
+                             "h100-dgx", "megatron-core-2025"));
+    c.cluster.nic_bytes_per_second = nic;
+    c.cluster.nvlink_bytes_per_second = 1e9;
+    const LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+    const GroupLinks links = replica_links(c.arrangement, c.cluster, c.profile);
+    const double layers = 4, parameters = 1e9;
+    const double bytes = c.profile.gradient_wire_bytes * parameters;
+    ASSERT_EQ(c.profile.parameter_wire_bytes, c.profile.gradient_wire_bytes);
+    const double messages = 5 * 2.0 * 1024 * 4096 / (nic * c.profile.nic_efficiency);
+    double hidden = 0;
+    for (const double seconds : {costs.layer.forward.alone(), costs.layer.backward().alone()}) {
+      const double passes = 2.5 * layers * seconds;
+      EXPECT_EQ(messages > passes / 2, nic == 1e9);
+      hidden += c.profile.overlap_window *
+                (replicas == 8 ? passes : passes - std::min(messages, passes / 2));
+    }
+    EXPECT_NEAR(exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs},
+                                 {.dense = 4}, {.shared = parameters}),
+                2 * half_all_reduce_seconds(bytes, replicas, links) - hidden, 1e-9)
+        << replicas << " " << nic;
+    EXPECT_GT(hidden, 0);
+  }
 }
 
 }  // namespace
