@@ -120,15 +120,25 @@ class Slurm(unittest.TestCase):
         done = self.run_command("srun", f"--mpi={way}", "-N", nodes, "-n", ranks, PROGRAM, *words)
         return done.returncode, done.stdout + done.stderr
 
+    def trained(self):
+        """The losses and norms of the last run, whose result is then removed."""
+        file = self.folder / "work" / "r.json"
+        result = json.loads(file.read_text())
+        file.unlink()
+        self.assertEqual(len(result["ranks"]), 2)
+        steps = [(step["loss"], step["grad_norm"]) for step in result["steps"]]
+        self.assertEqual(len(steps), 2)
+        return steps
+
     def test_processes_join_one_world(self):
+        self.assertEqual(self.run_command(PROGRAM, *TRAIN, "--ranks", "2").returncode, 0)
+        of_threads = self.trained()
         for way in ("pmix", "pmi2"):
             with self.subTest(way=way):
                 status, said = self.srun(way, *TRAIN)
                 self.assertEqual(status, 0, said)
                 self.assertEqual(said.count("ddp: 2 ranks over mpi"), 1, said)
-                result = json.loads((self.folder / "work" / "r.json").read_text())
-                self.assertEqual(len(result["ranks"]), 2)
-                (self.folder / "work" / "r.json").unlink()
+                self.assertEqual(self.trained(), of_threads)
 
     def test_separate_processes_are_refused(self):
         status, said = self.srun("none", *TRAIN)
@@ -149,6 +159,7 @@ class Slurm(unittest.TestCase):
         said = (self.folder / "work" / "script.out").read_text()
         self.assertEqual(done.returncode, 0, said + done.stderr)
         self.assertIn("ddp: 2 ranks over threads", said)
+        self.trained()
 
     def test_examples(self):
         """The scripts of bench/cluster: a job that compares with the last one, and mpirun inside a job."""
