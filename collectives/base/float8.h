@@ -35,18 +35,19 @@ float to_float(Float8<mantissa, bias, most> value) {
 template <typename F>
 F float8_from_float(float value) {
   constexpr int dropped = 23 - F::mantissa;
-  constexpr std::uint32_t exponent_of_least = static_cast<std::uint32_t>(128 - F::bias) << 23;
+  constexpr std::uint32_t moved_bias = static_cast<std::uint32_t>(127 - F::bias) << 23;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffffu;
-  const std::uint32_t clipped =
-      std::min(magnitude, (F::most << dropped) + exponent_of_least - (1u << 23));
-  // Adding a number whose last bit is worth as much as the result's makes the FPU round.
-  const std::uint32_t exponent = std::max(clipped & 0x7f800000u, exponent_of_least);
-  const std::uint32_t adds = exponent + (static_cast<std::uint32_t>(dropped) << 23);
+  const std::uint32_t clipped = std::min(magnitude, (F::most << dropped) + moved_bias);
+  // Adding half of the last bit that stays, less one unless that bit is set, rounds: ties to even.
+  const std::uint32_t half = 1u << (dropped - 1), last = (clipped >> dropped) & 1u;
+  const std::uint32_t normal = (clipped + half - 1 + last - moved_bias) >> dropped;
+  // Adding a number whose last bit is worth as much as a subnormal's makes the FPU round.
+  constexpr std::uint32_t adds = moved_bias + (static_cast<std::uint32_t>(dropped + 1) << 23);
   const float sum = std::bit_cast<float>(clipped) + std::bit_cast<float>(adds);
-  const std::uint32_t rounded =
-      ((exponent - exponent_of_least) >> dropped) + (std::bit_cast<std::uint32_t>(sum) - adds);
-  const std::uint32_t is_nan = 0u - static_cast<std::uint32_t>(magnitude > 0x7f800000u);
-  return {static_cast<std::uint8_t>(((rounded | is_nan) & 0x7fu) | ((bits >> 24) & 0x80u))};
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(sum) - adds;
+  const std::uint32_t rounded = clipped < moved_bias + (1u << 23) ? subnormal : normal;
+  const std::uint32_t code = magnitude > 0x7f800000u ? 0x7fu : rounded;
+  return {static_cast<std::uint8_t>(code | ((bits >> 24) & 0x80u))};
 }
 
 }  // namespace lockstep

@@ -103,6 +103,25 @@ class Sign final : public Codec<T> {
   void decode(const std::byte* in, std::span<T> x) const override { take_signs(in, T{1}, x); }
 };
 
+// The lower halves of two bytes in one, the first in its lower half.
+void pack_halves(std::array<std::uint8_t, quantized_together>& bytes, std::size_t count,
+                 std::byte* packed) {
+  if (count % 2 == 1) bytes[count] = 0;
+  for (std::size_t i = 0; i < (count + 1) / 2; ++i)
+    packed[i] = static_cast<std::byte>((bytes[2 * i] & 15U) | bytes[2 * i + 1] << 4U);
+}
+
+// Halves as bytes that have their sign.
+void unpack_halves(const std::byte* packed, std::size_t count,
+                   std::array<std::uint8_t, quantized_together>& bytes) {
+  const auto with_sign = [](unsigned half) { return static_cast<std::uint8_t>((half ^ 8U) - 8U); };
+  for (std::size_t i = 0; i < (count + 1) / 2; ++i) {
+    const auto both = static_cast<unsigned>(packed[i]);
+    bytes[2 * i] = with_sign(both & 15U);
+    bytes[2 * i + 1] = with_sign(both >> 4U);
+  }
+}
+
 // `bits` of a number: 8, or 4, of which two lie in a byte, the first in its lower half.
 template <typename T, int bits>
 class Quantized final : public Codec<T> {
@@ -123,17 +142,14 @@ class Quantized final : public Codec<T> {
             return;
           }
           const T inverse = T{1} / static_cast<T>(step);
-          const auto code = [&](std::size_t i) {
-            return static_cast<std::byte>(static_cast<std::int8_t>(
+          std::array<std::uint8_t, quantized_together> bytes;
+          for (std::size_t i = 0; i < count; ++i)
+            bytes[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(
                 std::clamp(std::nearbyint(x[first + i] * inverse), T{-most}, T{most})));
-          };
-          if constexpr (bits == 8) {
-            for (std::size_t i = 0; i < count; ++i) codes[i] = code(i);
-          } else {
-            for (std::size_t i = 0; i + 1 < count; i += 2)
-              codes[i / 2] = (code(i) & std::byte{15}) | code(i + 1) << 4;
-            if (count % 2 == 1) codes[count / 2] = code(count - 1) & std::byte{15};
-          }
+          if constexpr (bits == 8)
+            std::memcpy(codes, bytes.data(), count);
+          else
+            pack_halves(bytes, count, codes);
         });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
@@ -141,14 +157,14 @@ class Quantized final : public Codec<T> {
         x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
           float step = 0;
           std::memcpy(&step, in + at, sizeof step);
-          const std::byte* const codes = in + at + sizeof step;
-          for (std::size_t i = 0; i < count; ++i) {
-            std::byte code = codes[i * bits / 8];
-            // The shift to the right brings the sign along.
-            if (bits == 4 && i % 2 == 0) code <<= 4;
+          std::array<std::uint8_t, quantized_together> bytes;
+          if constexpr (bits == 8)
+            std::memcpy(bytes.data(), in + at + sizeof step, count);
+          else
+            unpack_halves(in + at + sizeof step, count, bytes);
+          for (std::size_t i = 0; i < count; ++i)
             x[first + i] =
-                static_cast<T>(step) * static_cast<T>(static_cast<std::int8_t>(code) >> (8 - bits));
-          }
+                static_cast<T>(step) * static_cast<T>(static_cast<std::int8_t>(bytes[i]));
         });
   }
 
@@ -180,19 +196,33 @@ template <typename T>
 class MxFp8 final : public Codec<T> {
  public:
   Count bytes(Count count) const override { return count + blocks_of(count, scaled_together); }
+  // Several blocks at once: first their scales, each of which takes long, but does not wait for others.
   void encode(std::span<const T> x, double, std::byte* out) const override {
-    for_each_block<scaled_together, scaled_together + 1>(
-        x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
-          const int exponent = shared_exponent(largest_of(x.subspan(first, count)));
-          out[at] = static_cast<std::byte>(exponent + 127);
-          const T factor = static_cast<T>(power_of_two(-exponent));
-          for (std::size_t i = 0; i < count; ++i)
-            out[at + 1 + i] = static_cast<std::byte>(
-                float8_from_float<Float8E4M3>(static_cast<float>(x[first + i] * factor)).bits);
+    constexpr std::size_t together = 8;
+    for_each_block<together * scaled_together, together * block_bytes>(
+        x.size(), [&](std::size_t begin, std::size_t numbers, std::size_t place) {
+          std::array<T, together> factors;
+          const auto for_each = [&](auto run) {
+            for_each_block<scaled_together, block_bytes>(
+                numbers, [&](std::size_t first, std::size_t count, std::size_t at) {
+                  run(x.subspan(begin + first, count), out + place + at,
+                      factors[first / scaled_together]);
+                });
+          };
+          for_each([](std::span<const T> block, std::byte* code, T& factor) {
+            const int exponent = shared_exponent(largest_of(block));
+            *code = static_cast<std::byte>(exponent + 127);
+            factor = static_cast<T>(power_of_two(-exponent));
+          });
+          for_each([](std::span<const T> block, std::byte* code, T factor) {
+            for (std::size_t i = 0; i < block.size(); ++i)
+              code[1 + i] = static_cast<std::byte>(
+                  float8_from_float<Float8E4M3>(static_cast<float>(block[i] * factor)).bits);
+          });
         });
   }
   void decode(const std::byte* in, std::span<T> x) const override {
-    for_each_block<scaled_together, scaled_together + 1>(
+    for_each_block<scaled_together, block_bytes>(
         x.size(), [&](std::size_t first, std::size_t count, std::size_t at) {
           const int exponent = static_cast<int>(in[at]) - 127;
           if (exponent == not_finite) {
@@ -206,6 +236,9 @@ class MxFp8 final : public Codec<T> {
                 factor;
         });
   }
+
+ private:
+  static constexpr std::size_t block_bytes = scaled_together + 1;
 };
 
 }  // namespace
