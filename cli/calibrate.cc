@@ -18,10 +18,13 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/limits.h"
+#include "collectives/transport/launch/launchers.h"
 #include "parallel/plan/plan.h"
 
 namespace lockstep {
 namespace {
+
+constexpr std::int64_t most_file_bytes = 64 << 20;
 
 struct CalibrateCommand {
   KernelShapes shapes{.training = default_options("serial"), .ranks = {2, 4, 8}};
@@ -39,8 +42,6 @@ std::function<void(double)> progress_of(const std::string& what) {
 }
 
 Count read(CalibrateCommand& c) {
-  require(launch_ranks({.ranks = 0}) == 0, "calibrate under mpirun or srun",
-          "start it without: it measures ranks that are threads");
   constexpr int most_ranks = 256;
   for (const int ranks : c.shapes.ranks)
     require(ranks >= 2 && ranks <= most_ranks, fmt::format("--ranks {}", ranks),
@@ -63,6 +64,59 @@ Count read(CalibrateCommand& c) {
   return bytes;
 }
 
+// Under mpirun.
+void refuse_flags_of_kernels(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 && option->get_name() != "--json" &&
+        option->get_name() != "--most-bytes")
+      throw Error(
+          ErrorKind::bad_input, option->get_name() + " under mpirun or srun",
+          {.hint =
+               "only collectives of all processes are measured there, and added to the file of an "
+               "earlier lockstep calibrate"});
+}
+
+std::string text_of(const FittedCollective& fitted) {
+  return fmt::format("{:<8} {:<16} {:<10} {:>5} {:>10.2f} {:>10.3f}\n", fitted.transport,
+                     fitted.operation, fitted.algorithm, fitted.ranks, 1e6 * fitted.alpha_s,
+                     fitted.beta_s_per_byte > 0 ? 1e-9 / fitted.beta_s_per_byte : 0);
+}
+
+void write(const MachineProfile& profile, nlohmann::ordered_json file, const std::string& path) {
+  file.update(machine_json(profile));
+  write_file(path, json_text(file));
+}
+
+void print_collectives(const MachineProfile& profile, std::string_view transport) {
+  fmt::print("{:<8} {:<16} {:<10} {:>5} {:>10} {:>10}\n", "", "collective", "algorithm", "ranks",
+             "alpha us", "1/beta GB/s");
+  for (const FittedCollective& fitted : fitted_collectives(profile))
+    if (fitted.transport == transport && fitted.operation != "barrier")
+      fmt::print("{}", text_of(fitted));
+}
+
+// Adds the collectives of processes to a profile that there is.
+int run_processes(CalibrateCommand& c) {
+  const Count most_bytes = read(c);
+  const auto file = read_json<nlohmann::ordered_json>(c.json, most_file_bytes);
+  MachineProfile profile = read_machine_profile(c.json);
+  require_this_machine(profile, environment_json(), c.json);
+  const int ranks = launch_ranks({.ranks = 0});
+  const std::string transport = transport_of_processes();
+  std::erase_if(profile.collectives, [&](const MeasuredCollective& old) {
+    return old.transport == transport && old.ranks == ranks;
+  });
+  const std::size_t before = profile.collectives.size();
+  measure_collectives_of_processes(profile, most_bytes,
+                                   progress_of(fmt::format("collectives of {} processes", ranks)));
+  if (profile.collectives.size() == before) return 0;  // not rank 0
+  write(profile, file, c.json);
+  print_collectives(profile, transport);
+  fmt::print("{} collectives measured over {}: {}\n", profile.collectives.size() - before,
+             transport, c.json);
+  return 0;
+}
+
 int run(CalibrateCommand& c) {
   const Count most_bytes = read(c);
   nlohmann::ordered_json file = result_head("lockstep.machine/1", nullptr);
@@ -77,8 +131,8 @@ int run(CalibrateCommand& c) {
     measure_collectives(profile, c.shapes.ranks, most_bytes,
                         progress_of(fmt::format("{}: collectives", round)));
   }
-  file.update(machine_json(profile));
-  write_file(c.json, json_text(file));
+  write(profile, file, c.json);
+  print_collectives(profile, "threads");
   fmt::print("{} kernels and {} collectives measured, of up to {} ranks on {} core{}: {}\n",
              profile.kernels.size(), profile.collectives.size(), c.shapes.ranks.back(),
              profile.cores, profile.cores == 1 ? "" : "s", c.json);
@@ -110,7 +164,13 @@ void add_calibrate(CLI::App& program, Command& chosen) {
                     "the largest copy and collective; smaller ones follow")
         ->capture_default_str();
     app->add_option("-J,--json", c.json, "the profile's file")->capture_default_str();
-    app->callback([command, &chosen] { chosen = [command] { return run(*command); }; });
+    app->callback([app, command, &chosen] {
+      chosen = [app, command] {
+        if (launch_ranks({.ranks = 0}) == 0) return run(*command);
+        refuse_flags_of_kernels(*app);
+        return run_processes(*command);
+      };
+    });
   });
 }
 

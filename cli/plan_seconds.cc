@@ -1,12 +1,15 @@
 #include "cli/plan_seconds.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bench/results/environment.h"
 #include "cli/command.h"
 #include "collectives/base/error.h"
+#include "collectives/base/printable.h"
 
 namespace lockstep {
 
@@ -28,23 +31,34 @@ void SecondsFlags::add(CLI::App& app) {
   add_clock_of_profile(app, clock)->group(group);
   app.add_option("--link", link, "with --clock cpu: cost of messages, as in lockstep train")
       ->group(group);
+  app.add_option("--transport", transport,
+                 "with the clock wall: how ranks exchange messages: threads, openmpi or mpich")
+      ->capture_default_str()
+      ->group(group);
 }
 
 std::optional<PredictedStep> SecondsFlags::predicted(const Plan& plan) const {
-  for (const char* flag : {"--clock", "--link"})
+  for (const char* flag : {"--clock", "--link", "--transport"})
     require(!profile.empty() || app_->count(flag) == 0, fmt::format("{} without --profile", flag),
             "bytes do not depend on it; add --profile FILE to predict seconds");
   if (profile.empty()) return {};
   const Clock chosen = clock_from_name(clock);
   require(chosen != Clock::wall || link.empty(), fmt::format("--link {} with the clock wall", link),
           "the profile has the times of real messages; use --clock cpu");
+  require(chosen == Clock::wall || app_->count("--transport") == 0,
+          fmt::format("--transport {} with the clock {}", transport, clock),
+          "its messages cost what --link says; use --clock wall");
+  require(std::ranges::count(transports, transport) > 0,
+          fmt::format("--transport '{}'", printable(transport)),
+          fmt::format("choose {}", fmt::join(transports, ", ")));
   const MachineProfile machine = read_machine_profile(profile);
   require_this_machine(machine, environment_json(), profile);
-  return predict_step(plan, machine, chosen, given_links(link.empty() ? "free" : link));
+  return predict_step(plan, machine, chosen, given_links(link.empty() ? "free" : link), transport);
 }
 
 nlohmann::ordered_json SecondsFlags::show(const PredictedStep& step) const {
-  fmt::print("\nseconds of a step, clock {}: {:.6g}\n", clock, step.seconds);
+  fmt::print("\nseconds of a step, clock {}{}: {:.6g}\n", clock,
+             transport == "threads" ? "" : ", over " + transport, step.seconds);
   fmt::print("CPU time of each rank, on average: {:.6g} computing, {:.6g} copying",
              step.compute_seconds, step.copy_seconds);
   if (clock == "wall") fmt::print(", {:.6g} communicating", step.communication_seconds);
@@ -53,7 +67,10 @@ nlohmann::ordered_json SecondsFlags::show(const PredictedStep& step) const {
                                  {"step", step.seconds},
                                  {"compute", step.compute_seconds},
                                  {"copies", step.copy_seconds}};
-  if (clock == "wall") json["communication"] = step.communication_seconds;
+  if (clock == "wall") {
+    json["transport"] = transport;
+    json["communication"] = step.communication_seconds;
+  }
   return json;
 }
 

@@ -14,9 +14,9 @@ namespace lockstep {
 CLI::Option* add_clock_of_profile(CLI::App& app, std::string& clock);
 
 struct SecondsFlags {
-  std::string profile, clock = "wall", link;
+  std::string profile, clock = "wall", link, transport = "threads";
 
-  // Adds --profile, --clock and --link.
+  // Adds --profile, --clock, --link and --transport.
   void add(CLI::App& app);
   // Nothing without a profile. Throws Error (bad_input) naming a flag or the profile's file.
   std::optional<PredictedStep> predicted(const Plan& plan) const;

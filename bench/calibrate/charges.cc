@@ -5,11 +5,12 @@
 
 namespace lockstep {
 
-Charges::Charges(const MachineProfile& profile, Clock clock, int ranks, std::string algorithm)
+Charges::Charges(const MachineProfile& profile, Clock clock, int ranks, std::string algorithm,
+                 std::string transport)
     : kernels_(profile, clock == Clock::cpu      ? &OwnSeconds::alone
                         : ranks <= profile.cores ? &OwnSeconds::together
                                                  : &OwnSeconds::in_turns),
-      collectives_(profile),
+      collectives_(profile, std::move(transport)),
       shares_cores_(clock == Clock::wall),
       algorithm_(std::move(algorithm)),
       free_at_(static_cast<std::size_t>(profile.cores)) {}
@@ -47,12 +48,16 @@ void Charges::copy(const KernelCall& call) {
 
 void Charges::begin_collective(Operation operation, Count bytes, int ranks) {
   if (!clock_ || !shares_cores_) return;
+  if (operation == Operation::all_to_all_v) {
+    uneven_.insert(clock_->thread());
+    return;
+  }
   ++inside_[clock_->thread()];
   if (ranks > 1) spend(own_seconds(name_of(operation), bytes, ranks), spent_.communication);
 }
 
 void Charges::end_collective() {
-  if (!clock_ || !shares_cores_) return;
+  if (!clock_ || !shares_cores_ || uneven_.erase(clock_->thread()) > 0) return;
   const auto depth = inside_.find(clock_->thread());
   if (depth != inside_.end() && --depth->second == 0) inside_.erase(depth);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ class Charges final : public ArrivalWatch {
     double compute = 0, copies = 0, communication = 0;
   };
 
-  // Of so many ranks, whose collectives use this algorithm.
-  Charges(const MachineProfile& profile, Clock clock, int ranks, std::string algorithm);
+  // Of so many ranks, whose collectives use this algorithm over one of the profile's transports.
+  Charges(const MachineProfile& profile, Clock clock, int ranks, std::string algorithm,
+          std::string transport);
 
   // From here to stop(), work takes time. Called by every rank when all begin a step; the last step
   // counts.
@@ -32,11 +34,12 @@ class Charges final : public ArrivalWatch {
   void kernel(const KernelCall& call);
   // A copy or reduction. Inside a collective or a message, its time is part of theirs.
   void copy(const KernelCall& call);
-  // The calling thread begins, and has ended, a collective of so many ranks.
+  // The calling thread begins, and has ended, a collective of so many ranks. One whose ranks send each
+  // other different numbers of bytes takes the time of its messages.
   void begin_collective(Operation operation, Count bytes, int ranks);
   void end_collective();
 
-  // Messages outside of collectives.
+  // Messages outside of collectives, or of one that takes their time.
   void before(const Arrival& arrival) override;
   void after(const Arrival& arrival) override;
 
@@ -55,6 +58,7 @@ class Charges final : public ArrivalWatch {
   RankClock* clock_ = nullptr;   // of any rank: it is that of the thread that runs
   double started_at_ = -1;
   std::map<const void*, int> inside_;  // threads in collectives or messages, and how deep
+  std::set<const void*> uneven_;  // threads in collectives that take the time of their messages
   Spent spent_;
 };
 

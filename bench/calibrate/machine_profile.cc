@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
@@ -96,7 +99,44 @@ MeasuredKernel measured_kernel(const ProfileReader& entry) {
   return kernel;
 }
 
+// Least squares of (alpha + bytes beta) / seconds - 1.
+void fit(const std::vector<const MeasuredCollective*>& sizes, FittedCollective& fitted) {
+  double ones = 0, ones_bytes = 0, bytes_bytes = 0, ones_seconds = 0, bytes_seconds = 0;
+  for (const MeasuredCollective* size : sizes) {
+    const double one = 1 / size->seconds, bytes = size->bytes / size->seconds;
+    ones += one * one;
+    ones_bytes += one * bytes;
+    bytes_bytes += bytes * bytes;
+    ones_seconds += one;
+    bytes_seconds += bytes;
+  }
+  const double determinant = ones * bytes_bytes - ones_bytes * ones_bytes;
+  double alpha = ones_seconds / ones, beta = 0;
+  if (sizes.size() > 1 && determinant > 0) {
+    alpha = (ones_seconds * bytes_bytes - bytes_seconds * ones_bytes) / determinant;
+    beta = (ones * bytes_seconds - ones_bytes * ones_seconds) / determinant;
+  }
+  if (beta < 0) alpha = ones_seconds / ones, beta = 0;
+  if (alpha < 0) alpha = 0, beta = bytes_seconds / bytes_bytes;
+  fitted.alpha_s = alpha;
+  fitted.beta_s_per_byte = beta;
+}
+
 }  // namespace
+
+std::vector<FittedCollective> fitted_collectives(const MachineProfile& profile) {
+  std::map<std::tuple<std::string, std::string, std::string, int>,
+           std::vector<const MeasuredCollective*>>
+      by_collective;
+  for (const MeasuredCollective& c : profile.collectives)
+    by_collective[{c.transport, c.operation, c.algorithm, c.ranks}].push_back(&c);
+  std::vector<FittedCollective> all;
+  for (const auto& [collective, sizes] : by_collective) {
+    const auto& [transport, operation, algorithm, ranks] = collective;
+    fit(sizes, all.emplace_back(FittedCollective{transport, operation, algorithm, ranks}));
+  }
+  return all;
+}
 
 MachineProfile read_machine_profile(const std::string& path) {
   constexpr std::int64_t most_bytes = 64 << 20;
@@ -117,7 +157,11 @@ MachineProfile read_machine_profile(const std::string& path) {
     profile.kernels.push_back(measured_kernel(entry));
   });
   file.for_each("collectives", [&](const ProfileReader& entry) {
-    profile.collectives.push_back({.operation = entry.text("operation"),
+    // A file of an older version has none.
+    const std::string transport = entry.has("transport") ? entry.text("transport") : "threads";
+    entry.refuse_unless(std::ranges::count(transports, transport) > 0, "transport");
+    profile.collectives.push_back({.transport = transport,
+                                   .operation = entry.text("operation"),
                                    .algorithm = entry.text("algorithm"),
                                    .ranks = static_cast<int>(entry.count("ranks")),
                                    .bytes = entry.number("bytes", 1),
@@ -160,11 +204,19 @@ ordered_json machine_json(const MachineProfile& profile) {
     entry.update(own(kernel.seconds));
   }
   for (const MeasuredCollective& c : profile.collectives)
-    json["collectives"].push_back({{"operation", c.operation},
+    json["collectives"].push_back({{"transport", c.transport},
+                                   {"operation", c.operation},
                                    {"algorithm", c.algorithm},
                                    {"ranks", c.ranks},
                                    {"bytes", c.bytes},
                                    {"seconds", c.seconds}});
+  for (const FittedCollective& fit : fitted_collectives(profile))
+    json["fitted_collectives"].push_back({{"transport", fit.transport},
+                                          {"operation", fit.operation},
+                                          {"algorithm", fit.algorithm},
+                                          {"ranks", fit.ranks},
+                                          {"alpha_s", fit.alpha_s},
+                                          {"beta_s_per_byte", fit.beta_s_per_byte}});
   return json;
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/ops/described_backend.h"
@@ -30,8 +31,12 @@ struct MeasuredKernel {
   OwnSeconds seconds;
 };
 
+// How ranks exchange messages: threads of a process; or processes, by an MPI library.
+inline constexpr std::string_view transports[] = {"threads", "openmpi", "mpich"};
+
 // From a barrier until the last rank has ended, if this many ranks run on the machine's cores.
 struct MeasuredCollective {
+  std::string transport;
   std::string operation, algorithm;
   int ranks = 0;
   double bytes = 0;  // of the whole buffer, as in bench
@@ -45,6 +50,15 @@ struct MachineProfile {
   std::vector<MeasuredKernel> kernels;
   std::vector<MeasuredCollective> collectives;
 };
+
+// Of the times of one collective at all sizes, as alpha_s + bytes * beta_s_per_byte: neither is negative, and the sum
+// of squared relative errors is as small as can be.
+struct FittedCollective {
+  std::string transport, operation, algorithm;
+  int ranks = 0;
+  double alpha_s = 0, beta_s_per_byte = 0;
+};
+std::vector<FittedCollective> fitted_collectives(const MachineProfile& profile);
 
 // Throws Error (bad_input) naming the file and the key if it is not a profile, is incomplete, or has
 // a time that is not positive.

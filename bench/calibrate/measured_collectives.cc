@@ -1,8 +1,13 @@
 #include "bench/calibrate/measured_collectives.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "bench/collectives/collective.h"
+#include "collectives/base/error.h"
+#include "collectives/transport/launch/launchers.h"
+#include "collectives/transport/network.h"
 
 namespace lockstep {
 namespace {
@@ -28,21 +33,34 @@ BenchOptions options_for(const OperationEntry& entry, Count most_bytes) {
   return options;
 }
 
-void add(std::vector<MeasuredCollective>& all, const char* operation, int ranks,
-         const BenchResult& result) {
-  const MeasuredCollective now{.operation = operation,
-                               .algorithm = result.algorithm,
-                               .ranks = ranks,
-                               .bytes = std::max(1.0, result.problem.bytes()),
-                               .seconds = percentile(result.seconds, 0.5)};
+void add(std::vector<MeasuredCollective>& all, const MeasuredCollective& now) {
   const auto before = std::ranges::find_if(all, [&](const MeasuredCollective& each) {
-    return each.operation == now.operation && each.algorithm == now.algorithm &&
-           each.ranks == now.ranks && each.bytes == now.bytes;
+    return each.transport == now.transport && each.operation == now.operation &&
+           each.algorithm == now.algorithm && each.ranks == now.ranks && each.bytes == now.bytes;
   });
   if (before == all.end())
     all.push_back(now);
   else
     take_mean(before->seconds, now.seconds);
+}
+
+// Of all ranks of a world; only rank 0 adds to the profile.
+void measure_operation(RankContext& context, const char* name, const std::string& transport,
+                       Count most_bytes, const LaunchOptions& world, MachineProfile& profile) {
+  const OperationEntry& entry = find_operation(name);
+  const int ranks = context.world.size();
+  const BenchRun run =
+      bench_operation(context, entry, ranks, options_for(entry, most_bytes), world);
+  if (context.world.rank() != 0) return;
+  for (const BenchResult& result : run.results)
+    // Training operates in place where an operation can.
+    if (result.in_place == entry.in_place)
+      add(profile.collectives, {.transport = transport,
+                                .operation = name,
+                                .algorithm = result.algorithm,
+                                .ranks = ranks,
+                                .bytes = std::max(1.0, result.problem.bytes()),
+                                .seconds = percentile(result.seconds, 0.5)});
 }
 
 }  // namespace
@@ -53,18 +71,32 @@ void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks,
   double done = 0;
   for (const int p : ranks)
     for (const char* name : training_operations) {
-      const OperationEntry& entry = find_operation(name);
-      const BenchOptions options = options_for(entry, most_bytes);
       const LaunchOptions world{.ranks = p};
       launch(world, [&](RankContext& context) {
-        const BenchRun run = bench_operation(context, entry, p, options, world);
-        if (context.world.rank() != 0) return;
-        for (const BenchResult& result : run.results)
-          // Training operates in place where an operation can.
-          if (result.in_place == entry.in_place) add(profile.collectives, name, p, result);
+        measure_operation(context, name, "threads", most_bytes, world, profile);
       });
       progress(++done / works);
     }
+}
+
+void measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
+                                      const std::function<void(double)>& progress) {
+  constexpr auto works = static_cast<double>(2 * std::size(training_operations));
+  const std::string transport = transport_of_processes();
+  const LaunchOptions world;
+  launch(world, [&](RankContext& context) {
+    const int ranks = context.world.size(),
+              together = context.world.transport().capabilities().network->ranks_per_node();
+    require(ranks == together,
+            fmt::format("calibrate on {} ranks, of which {} share a node", ranks, together),
+            "start them on one node: a profile is that of one machine");
+    double done = 0;
+    for (int round = 0; round < 2; ++round)
+      for (const char* name : training_operations) {
+        measure_operation(context, name, transport, most_bytes, world, profile);
+        if (context.world.rank() == 0) progress(++done / works);
+      }
+  });
 }
 
 }  // namespace lockstep

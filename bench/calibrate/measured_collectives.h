@@ -1,4 +1,4 @@
-// Measures collectives between ranks that are threads of this machine.
+// Measures collectives between ranks on this machine.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,13 @@
 namespace lockstep {
 
 // Adds the times of the operations that training uses, with the algorithms `auto` and `ring`, for
-// each number of ranks and from 1 KiB to `most_bytes`. Calls progress(share) from time to time.
+// each number of ranks, which are threads, and from 1 KiB to `most_bytes`. Calls progress(share) from
+// time to time.
 void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks, Count most_bytes,
                          const std::function<void(double)>& progress);
+// The same between the processes that mpirun started, of which each calls it. Throws Error (bad_input) if
+// they are not all on one node.
+void measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
+                                      const std::function<void(double)>& progress);
 
 }  // namespace lockstep

@@ -26,9 +26,10 @@ void record_for(KernelRecorder& recorder, double seconds, const std::function<vo
   recorder.stop();
 }
 
-// Takes steps of this rank of a plan, alone.
+// Takes steps of this rank of a plan, alone. They leave the weights as they are, so that tokens choose the same
+// experts in each, and products have the same shapes.
 void record_rank(KernelRecorder& recorder, const Plan& plan, int rank) {
-  constexpr double long_s = 0.12;
+  constexpr double long_s = 0.12, learning_rate = 0;
   RecordedDevice device(host_device(), recorder);
   launch_alone({.ranks = plan.ranks, .fault = {}, .device = &device}, rank,
                [&](RankContext& context) {
@@ -39,10 +40,10 @@ void record_rank(KernelRecorder& recorder, const Plan& plan, int rank) {
                  const std::vector<Batch> batches = dry_batches(plan, rank, 0);
                  record_for(recorder, long_s, [&] {
                    if (plan.options.optimizer_in_backward)
-                     training->step_in_backward(plan.options.learning_rate);
+                     training->step_in_backward(learning_rate);
                    training->accumulate(batches, plan.tokens_per_step(), 1);
                    training->gradient_norm();
-                   training->update(plan.options.learning_rate, 1);
+                   training->update(learning_rate, 1);
                    training->wait_for_parameters();
                  });
                });

@@ -46,12 +46,12 @@ double step_of_rank(RankContext& context, const Plan& plan, Charges& charges) {
 }  // namespace
 
 PredictedStep predict_step(const Plan& plan, const MachineProfile& profile, Clock clock,
-                           const LinkModel& links) {
+                           const LinkModel& links, const std::string& transport) {
   require(clock != Clock::unit, "a profile with --clock unit",
           "seconds are predicted for --clock wall or cpu; --clock unit needs no profile");
   require(!plan.has_servers(), "no seconds of parameter servers",
           "predict another technique, or train with --clock cpu");
-  Charges charges(profile, clock, plan.ranks, plan.options.algorithm);
+  Charges charges(profile, clock, plan.ranks, plan.options.algorithm, transport);
   ChargedDevice device(charges);
   PredictedStep step;
   launch({.ranks = plan.ranks,

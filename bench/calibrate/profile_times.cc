@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "collectives/base/error.h"
 #include "collectives/base/printable.h"
@@ -73,9 +74,11 @@ double KernelTimes::seconds(const KernelCall& call) {
   return known_[{kind, place}] = work * sum / weights;
 }
 
-CollectiveTimes::CollectiveTimes(const MachineProfile& profile) {
+CollectiveTimes::CollectiveTimes(const MachineProfile& profile, std::string transport)
+    : transport_(std::move(transport)) {
   for (const MeasuredCollective& c : profile.collectives)
-    seconds_[{c.operation, c.algorithm, c.ranks}][c.bytes] = c.seconds;
+    if (c.transport == transport_)
+      seconds_[{c.operation, c.algorithm, c.ranks}][c.bytes] = c.seconds;
 }
 
 double CollectiveTimes::seconds(std::string_view operation, std::string_view algorithm, int ranks,
@@ -84,10 +87,13 @@ double CollectiveTimes::seconds(std::string_view operation, std::string_view alg
   require(
       found != seconds_.end(),
       [&] {
-        return fmt::format("the profile has no time of {} with the algorithm {} on {} ranks",
-                           operation, printable(algorithm), ranks);
+        return fmt::format(
+            "the profile has no time of {} with the algorithm {} on {} ranks over {}", operation,
+            printable(algorithm), ranks, transport_);
       },
-      "calibrate measures auto and ring: lockstep calibrate --ranks N, for groups of N ranks");
+      transport_ == "threads"
+          ? "calibrate measures auto and ring: lockstep calibrate --ranks N, for groups of N ranks"
+          : "calibrate adds auto and ring of groups of N ranks: mpirun -n N lockstep calibrate");
   const std::map<double, double>& sizes = found->second;
   const auto after = sizes.lower_bound(bytes);
   if (after == sizes.begin()) return after->second;

@@ -44,13 +44,15 @@ class KernelTimes {
 // size proportional to the bytes, below the smallest one the same.
 class CollectiveTimes {
  public:
-  explicit CollectiveTimes(const MachineProfile& profile);
-  // Throws Error (bad_input) if the profile does not have this operation with the algorithm and the
-  // number of ranks.
+  // `transport`: one of transports.
+  CollectiveTimes(const MachineProfile& profile, std::string transport);
+  // Throws Error (bad_input) if the profile does not have this operation over the transport, with the
+  // algorithm and the number of ranks.
   double seconds(std::string_view operation, std::string_view algorithm, int ranks,
                  double bytes) const;
 
  private:
+  std::string transport_;
   std::map<std::tuple<std::string, std::string, int>, std::map<double, double>> seconds_;
 };
 

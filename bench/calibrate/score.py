@@ -1,6 +1,7 @@
 """Scores predictions of lockstep plan --profile against steps of this machine.
 
-python3 score.py PROGRAM PROFILE [--model NAME_OR_FILE ...] [--technique T ...] [--ranks N ...] [--clock C ...] [--rounds N] [--json FILE]
+python3 score.py PROGRAM PROFILE [--model NAME_OR_FILE ...] [--technique T ...] [--ranks N ...] [--clock C ...]
+                 [--transport threads|openmpi|mpich] [--rounds N] [--json FILE]
 
 Trains ddp, tp, sp, pipeline, zero, fsdp, cp and 3d on 2, 4 and 8 ranks, each several times, and compares the median with the
 prediction. The noise is half of the range between runs of the same plan: no error below it means anything. Each round measures every
@@ -16,6 +17,7 @@ import sys
 import tempfile
 
 LINK = "alpha=20us,beta=5GB/s"
+MPIRUN = {"threads": [], "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n"], "mpich": ["mpirun.mpich", "-n"]}
 MESHES = {2: ("--pp", "2"), 4: ("--tp", "2", "--pp", "2"), 8: ("--tp", "2", "--pp", "2")}
 TECHNIQUES = ("ddp", "tp", "sp", "pipeline", "zero", "fsdp", "cp", "3d")
 RANKS = (2, 4, 8)
@@ -33,24 +35,26 @@ def words(technique, ranks, args, model):
     return [str(word) for word in named]
 
 
-def result(program, command, *more):
+def result(program, command, *more, launcher=()):
     """The JSON file that a command writes, or the error that it ends with."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "result.json"
-        run = subprocess.run([program, *command, *more, "--json", path], capture_output=True, text=True, check=False)
+        run = subprocess.run([*launcher, program, *command, *more, "--json", path], capture_output=True, text=True, check=False)
         if run.returncode != 0:
             raise ValueError(run.stderr.strip())
         return json.loads(path.read_text())
 
 
-def measured(program, case, clock, steps):
+def measured(program, case, clock, steps, transport):
     link = ["--link", LINK] if clock == "cpu" else []
-    train = result(program, ["train", *case, "--steps", str(steps), "--clock", clock, *link, "--threads", "1"])
+    mpirun = MPIRUN[transport]
+    train = result(program, ["train", *case, "--steps", str(steps), "--clock", clock, *link, "--threads", "1"],
+                   launcher=[*mpirun, case[case.index("--ranks") + 1]] if mpirun else [])
     return statistics.median(step["seconds"] for step in train["steps"][2:])  # the first ones allocate
 
 
-def predicted(program, case, clock, profile):
-    link = ["--link", LINK] if clock == "cpu" else []
+def predicted(program, case, clock, profile, transport):
+    link = ["--link", LINK] if clock == "cpu" else ["--transport", transport]
     return result(program, ["plan", *case, "--profile", profile, "--clock", clock, *link])["seconds"]["step"]
 
 
@@ -62,6 +66,7 @@ def main():
     parser.add_argument("--technique", nargs="+", default=TECHNIQUES)
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS)
     parser.add_argument("--clock", nargs="+", default=["cpu", "wall"])
+    parser.add_argument("--transport", choices=MPIRUN, default="threads", help="of the clock wall")
     parser.add_argument("--global-batch", type=int, default=8)
     parser.add_argument("--sequence-length", type=int)
     parser.add_argument("--steps", type=int, default=20)
@@ -76,14 +81,15 @@ def main():
                     case = words(technique, ranks, args, model)
                     try:
                         cases.append({"case": case, "clock": clock, "model": model, "technique": technique, "ranks": ranks,
-                                      "predicted": predicted(args.program, case, clock, args.profile), "measured": []})
+                                      "predicted": predicted(args.program, case, clock, args.profile, args.transport), "measured": []})
                     except ValueError as error:
                         refused.append((technique, ranks, clock, model, str(error)))
     for _ in range(args.rounds):
         for case in cases:
-            case["measured"].append(measured(args.program, case["case"], case["clock"], args.steps))
+            case["measured"].append(measured(args.program, case["case"], case["clock"], args.steps,
+                                             args.transport if case["clock"] == "wall" else "threads"))
     print(f"{'model':<12} {'clock':<5} {'technique':<10} {'ranks':>5} {'predicted':>12} {'measured':>12} {'error':>8} {'noise':>7}")
-    for case in sorted(cases, key=lambda c: (c["model"], c["clock"], TECHNIQUES.index(c["technique"]), c["ranks"])):
+    for case in sorted(cases, key=lambda c: (c["model"], c["clock"], args.technique.index(c["technique"]), c["ranks"])):
         runs = case["measured"]
         seconds = statistics.median(runs)
         case["error"], case["noise"] = case["predicted"] / seconds - 1, (max(runs) - min(runs)) / 2 / seconds

@@ -86,10 +86,15 @@ TEST(KernelTimes, OneMeasuredCallIsARate) {
 
 TEST(CollectiveTimes, FollowPowersBetweenSizes) {
   MachineProfile profile;
-  profile.collectives = {{"all_reduce", "auto", 4, 1024, 1e-5},
-                         {"all_reduce", "auto", 4, 16384, 4e-5},
-                         {"all_reduce", "ring", 4, 1024, 7e-5}};
-  const CollectiveTimes times(profile);
+  profile.collectives = {{"threads", "all_reduce", "auto", 4, 1024, 1e-5},
+                         {"threads", "all_reduce", "auto", 4, 16384, 4e-5},
+                         {"threads", "all_reduce", "ring", 4, 1024, 7e-5},
+                         {"mpich", "all_reduce", "auto", 4, 1024, 9e-5}};
+  const CollectiveTimes times(profile, "threads");
+  EXPECT_DOUBLE_EQ(CollectiveTimes(profile, "mpich").seconds("all_reduce", "auto", 4, 1024), 9e-5);
+  EXPECT_THAT(
+      refusal([&] { CollectiveTimes(profile, "openmpi").seconds("all_reduce", "auto", 4, 1024); }),
+      HasSubstr("on 4 ranks over openmpi"));
   EXPECT_DOUBLE_EQ(times.seconds("all_reduce", "auto", 4, 1024), 1e-5);
   EXPECT_DOUBLE_EQ(times.seconds("all_reduce", "auto", 4, 16384), 4e-5);
   EXPECT_DOUBLE_EQ(times.seconds("all_reduce", "auto", 4, 4096), 2e-5);
@@ -132,6 +137,9 @@ MachineProfile simple_machine(int cores) {
                             "gelu_backward",
                             "embedding",
                             "embedding_backward",
+                            "gather_rows",
+                            "combine_rows",
+                            "row_products",
                             "add_positions",
                             "positions_backward",
                             "cross_entropy",
@@ -149,7 +157,9 @@ MachineProfile simple_machine(int cores) {
     for (const int ranks : {2, 4})
       for (const double bytes : {1.0, 1e12})
         for (const char* algorithm : {"auto", "ring"})
-          profile.collectives.push_back({operation, algorithm, ranks, bytes, exchange_s});
+          for (const auto& [transport, times] : {std::pair{"threads", 1}, {"openmpi", 2}})
+            profile.collectives.push_back(
+                {transport, operation, algorithm, ranks, bytes, times * exchange_s});
   return profile;
 }
 
@@ -243,6 +253,60 @@ TEST(PredictedStep, OfStagesAddsTheirMessages) {
   const TrainOptions options = small_options("pipeline");
   EXPECT_NEAR(predicted(options, 2, 2, Clock::wall), products_s() + 4 * exchange_s, 1e-9);
   EXPECT_NEAR(predicted(options, 2, 2, Clock::cpu), products_s(), 1e-9);
+}
+
+// In each layer the counts and the rows of experts travel, the rows there and back in both passes: to one other
+// rank in a message of its own size. Then two collectives add up the gradients and the norm.
+TEST(PredictedStep, OfExpertsAddsTheirMessages) {
+  GptConfig model = small_model;
+  model.experts = {.number = 4, .per_token = 2, .width = 16};
+  const Plan plan = plan_of(small_options("moe"), 2, model);
+  ASSERT_EQ(plan.expert_ranks(), 2);
+  MachineProfile machine = simple_machine(2);
+  const double once = predict_step(plan, machine, Clock::wall, {}).seconds;
+  for (MeasuredCollective& each : machine.collectives)
+    if (each.operation == "send_recv") each.seconds += 1;
+  const double messages = predict_step(plan, machine, Clock::wall, {}).seconds - once;
+  EXPECT_NEAR(messages, 5 * small_model.layers, 1e-9);
+  EXPECT_NEAR(once, (messages + 2) * exchange_s, 2 * products_s());
+  EXPECT_LT(2 * products_s(), exchange_s / 2);
+}
+
+TEST(PredictedStep, TakesTheTimesOfItsTransport) {
+  const Plan plan = plan_of(small_options("pipeline"), 2, small_model);
+  const MachineProfile machine = simple_machine(2);
+  EXPECT_NEAR(predict_step(plan, machine, Clock::wall, {}, "openmpi").seconds,
+              products_s() + 4 * 2 * exchange_s, 1e-9);
+  EXPECT_THAT(refusal([&] { predict_step(plan, machine, Clock::wall, {}, "mpich"); }),
+              HasSubstr("over mpich"));
+}
+
+TEST(FittedCollectives, AreAlphaAndBeta) {
+  const auto fitted = [](std::vector<std::pair<double, double>> sizes) {
+    MachineProfile profile;
+    for (const auto& [bytes, seconds] : sizes)
+      profile.collectives.push_back({"mpich", "all_reduce", "auto", 2, bytes, seconds});
+    const std::vector<FittedCollective> fits = fitted_collectives(profile);
+    EXPECT_EQ(fits.size(), 1U);
+    return fits.front();
+  };
+  const FittedCollective line =
+      fitted({{1e3, 5e-6 + 1e-7}, {1e6, 5e-6 + 1e-4}, {1e8, 5e-6 + 1e-2}});
+  EXPECT_NEAR(line.alpha_s, 5e-6, 1e-12);
+  EXPECT_NEAR(line.beta_s_per_byte, 1e-10, 1e-16);
+  EXPECT_EQ(line.transport, "mpich");
+  // One size, larger messages that are faster, and less than no latency.
+  EXPECT_DOUBLE_EQ(fitted({{1e3, 2e-6}}).alpha_s, 2e-6);
+  EXPECT_EQ(fitted({{1e3, 2e-6}, {1e6, 1e-6}}).beta_s_per_byte, 0);
+  EXPECT_NEAR(fitted({{1e3, 2e-6}, {1e6, 1e-6}}).alpha_s, 1.2e-6, 1e-12);
+  EXPECT_EQ(fitted({{1e3, 1e-7}, {1e6, 2e-4}}).alpha_s, 0);
+  EXPECT_NEAR(fitted({{1e3, 1e-7}, {1e6, 2e-4}}).beta_s_per_byte, 1.2e-10, 1e-15);
+
+  MachineProfile several;
+  for (const char* transport : {"threads", "mpich"})
+    for (const int ranks : {2, 4})
+      several.collectives.push_back({transport, "barrier", "auto", ranks, 1, 1e-6});
+  EXPECT_EQ(fitted_collectives(several).size(), 4U);
 }
 
 TEST(PredictedStep, RefusesWhatItCannotKnow) {

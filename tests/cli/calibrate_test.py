@@ -5,10 +5,13 @@ python3 calibrate_test.py PROGRAM
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import processes
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 SHAPES = ("--global-batch", "4", "--sequence-length", "8")
@@ -18,6 +21,14 @@ def run(*words, status=0):
     done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120)
     assert done.returncode == status, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stderr if status else done.stdout
+
+
+def mpirun(library, ranks, *words, status=0):
+    done = subprocess.run([*processes.MPIRUN[library], "-n", str(ranks), PROGRAM, *map(str, words)], capture_output=True, text=True,
+                          timeout=120)
+    said = done.stdout + done.stderr
+    assert processes.status_asked_for(done.returncode, said) == status, f"{words} ended with {done.returncode}:\n{said}"
+    return said
 
 
 class Calibrate(unittest.TestCase):
@@ -79,6 +90,19 @@ class Calibrate(unittest.TestCase):
         for key in ("step", "compute", "communication"):
             self.assertAlmostEqual(slow[key] / once[key], 2, delta=1e-9)
 
+    def test_experts(self):
+        """Tokens choose the same experts in every run that measures, so every kernel has all times."""
+        words, profile = ("--model", "nano-moe", *SHAPES), self.path / "experts.json"
+        run("calibrate", "--ranks", 2, *words, "--most-bytes", "4K", "--json", profile)
+        kernels = json.loads(profile.read_text())["kernels"]
+        self.assertTrue(any(kernel["name"] == "gather_rows" for kernel in kernels))
+        for kernel in kernels:
+            self.assertGreater(min(kernel["alone_s"], kernel["together_s"], kernel["in_turns_s"]), 0, kernel)
+        for ranks in (1, 2):
+            for clock in ("wall", "cpu"):
+                self.assertGreater(self.seconds("moe", "--ranks", 2, "--ep", ranks, "--model", "nano-moe", "--profile", profile,
+                                                "--clock", clock)["step"], 0)
+
     def test_links_are_those_of_the_run(self):
         words = ("tp", "--ranks", 2, "--profile", self.profile, "--clock", "cpu", "--link")
         near, far = (self.seconds(*words, f"alpha={alpha}ms,beta=1GB/s") for alpha in (1, 2))
@@ -124,6 +148,45 @@ class Calibrate(unittest.TestCase):
             for part in ("another machine", str(value), "lockstep calibrate"):
                 self.assertIn(part, error)
 
+    @unittest.skipUnless(shutil.which("mpirun.openmpi") and shutil.which("mpirun.mpich"), "needs both libraries")
+    def test_processes_add_their_collectives(self):
+        profile = self.changed(lambda file: None)
+        before = json.loads(profile.read_text())
+        for library in ("openmpi", "mpich"):
+            for _ in range(2):  # the second time replaces what the first has added
+                said = mpirun(library, 2, "calibrate", "--most-bytes", "4K", "--json", profile)
+                self.assertIn(f"collectives measured over {library}", said)
+        after = json.loads(profile.read_text())
+        self.assertEqual(after["environment"]["time"], before["environment"]["time"])
+        self.assertEqual(after["kernels"], before["kernels"])
+
+        def of(file, *transports):
+            return [c for c in file["collectives"] if c["transport"] in transports]
+
+        def keys(collectives):
+            return sorted((c["operation"], c["algorithm"], c["bytes"]) for c in collectives)
+
+        self.assertEqual(of(after, "threads"), before["collectives"])
+        of_two = [c for c in before["collectives"] if c["ranks"] == 2]
+        for library in ("openmpi", "mpich"):
+            self.assertEqual(keys(of(after, library)), keys(of_two))
+        self.assertEqual({fit["transport"] for fit in after["fitted_collectives"]}, {"threads", "openmpi", "mpich"})
+
+        def slower(file):
+            for collective in of(file, "openmpi"):
+                collective["seconds"] += 1
+
+        slower(after)
+        profile.write_text(json.dumps(after))
+        words = ("tp", "--ranks", 2, "--profile", profile)
+        step, slow = (self.seconds(*words, *more) for more in ((), ("--transport", "openmpi")))
+        self.assertEqual([seconds["transport"] for seconds in (step, slow)], ["threads", "openmpi"])
+        self.assertGreater(slow["step"], step["step"] + 1)
+        self.assertIn("over mpich", run("plan", "ddp", "--ranks", 4, *SHAPES, "--profile", profile, "--transport", "mpich", status=2))
+        for words, part in ((("--ranks", "2"), "--ranks under mpirun"), (("--model", "nano"), "--model under mpirun"),
+                            (("--json", self.path / "none.json"), "none.json")):
+            self.assertIn(part, mpirun("openmpi", 2, "calibrate", *words, status=2))
+
     def test_damaged_profiles_are_refused(self):
         text = self.profile.read_text()
         path = self.path / "damaged.json"
@@ -143,6 +206,8 @@ class Calibrate(unittest.TestCase):
     def test_flags_that_do_not_fit_are_refused(self):
         profile = ("--profile", self.profile)
         for words, part in ((("--clock", "cpu"), "--clock without --profile"), (("--link", "hdr"), "--link without --profile"),
+                            (("--transport", "mpich"), "--transport without --profile"), ((*profile, "--transport", "tcp"), "'tcp'"),
+                            ((*profile, "--clock", "cpu", "--transport", "mpich"), "--transport mpich with the clock cpu"),
                             ((*profile, "--clock", "unit"), "--clock unit"), ((*profile, "--link", "hdr"), "clock wall"),
                             ((*profile, "--clock", "sun"), "sun")):
             self.assertIn(part, run("plan", "ddp", *words, status=2))

@@ -97,6 +97,10 @@ std::unique_ptr<ProcessWorld> join(const Joining& joining) {
 
 }  // namespace
 
+std::string transport_of_processes() {
+  return processes_started() > 0 ? std::string(launcher()->library) : "threads";
+}
+
 int processes_started() {
   const Launcher* const found = launcher();
   if (!found) return 0;
