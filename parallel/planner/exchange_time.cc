@@ -18,8 +18,10 @@ double nic(const ClusterSheet& cluster, const SoftwareProfile& profile) {
 GroupLinks links_of_neighbours(double ranks, const ClusterSheet& cluster,
                                const SoftwareProfile& profile) {
   if (ranks <= cluster.gpus_per_node) return {nvlink(cluster, profile), profile.nvlink_latency};
-  return {std::min(nvlink(cluster, profile), cluster.gpus_per_node * nic(cluster, profile)),
-          2 * profile.nic_latency * std::log2(ranks), true};
+  return {.bytes_per_second =
+              std::min(nvlink(cluster, profile), cluster.gpus_per_node * nic(cluster, profile)),
+          .latency = 2 * profile.nic_latency * std::log2(ranks),
+          .uses_nics = true};
 }
 // How many ranks of a group share a node, if they are `apart` from each other.
 double number_in_node(double ranks, double apart, const ClusterSheet& cluster) {
@@ -29,8 +31,9 @@ GroupLinks links_of_replicas(double ranks, double in_node, const ClusterSheet& c
                              const SoftwareProfile& profile) {
   if (in_node >= ranks) return {nvlink(cluster, profile), profile.nvlink_latency};
   const double nics = profile.flat_ring ? 1 : in_node;
-  return {std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
-          2 * profile.nic_latency * std::log2(ranks), true};
+  return {.bytes_per_second = std::min(nvlink(cluster, profile), nics * nic(cluster, profile)),
+          .latency = 2 * profile.nic_latency * std::log2(ranks),
+          .uses_nics = true};
 }
 
 // What a stage passes to the next one, on all its tensor-parallel ranks together.
@@ -106,7 +109,9 @@ GroupLinks stage_links(const Arrangement& a, const ClusterSheet& cluster,
                        const SoftwareProfile& profile) {
   return has_stages_in_nodes(a, cluster)
              ? GroupLinks{nvlink(cluster, profile), profile.nvlink_latency}
-             : GroupLinks{nic(cluster, profile), profile.nic_latency, true};
+             : GroupLinks{.bytes_per_second = nic(cluster, profile),
+                          .latency = profile.nic_latency,
+                          .uses_nics = true};
 }
 
 double stage_sending_seconds(const Transformer& model, const Arrangement& a,

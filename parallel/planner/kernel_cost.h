@@ -5,7 +5,7 @@
 //   others     the bytes that they read and write, at the memory's bandwidth
 //
 // Every kernel also takes the time of its launch. The forms are those of the vendor's guide to tile
-// and wave quantisation. Beside the GPU, the host has a clock of its own: it issues one kernel after
+// and wave quantisation. In addition to the GPU, the host has a clock of its own: it issues one kernel after
 // another, ahead of the GPU or behind it.
 #pragma once
 

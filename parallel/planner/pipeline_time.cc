@@ -20,6 +20,12 @@ Ticks ticks(const IssuedKernels& kernels) {
   return {ticks(kernels.busy), ticks(kernels.delay), ticks(kernels.issue)};
 }
 
+// In which passes hosts may be behind their GPUs.
+enum class Behind { never, in_forward, always };
+bool is_behind(Behind behind, Pass pass) {
+  return behind == Behind::always || (behind == Behind::in_forward && pass == Pass::forward);
+}
+
 class Replay {
  public:
   Replay(const Schedule& schedule, const std::vector<StagePasses>& by_stage)
@@ -37,7 +43,7 @@ class Replay {
       for (const Action& action : actions) sum += ticks_of(action).busy;
     return static_cast<double>(sum) / ticks_per_second / schedule_.ranks();
   }
-  double makespan(double hop, bool blocking, bool waits_for_hosts) const {
+  double makespan(double hop, bool blocking, Behind behind) const {
     struct Clocks {
       std::int64_t gpu = 0, host = 0;
     };
@@ -53,7 +59,7 @@ class Replay {
           for (const Action& action : block) {
             const Ticks pass = ticks_of(action);
             gpu += pass.busy;
-            if (waits_for_hosts) gpu = std::max(gpu, host + pass.delay);
+            if (is_behind(behind, action.pass)) gpu = std::max(gpu, host + pass.delay);
             host += pass.issue;
             if (blocking && is_sent(action)) gpu += hop_ticks;
           }
@@ -125,17 +131,19 @@ PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StagePa
   }
   const std::vector<StagePasses> equal(by_stage.size(),
                                        stage_passes(forward, input_gradient, weight_gradient));
-  const double of_equal = Replay(schedule, equal).makespan(0, false, false);
+  const double of_equal = Replay(schedule, equal).makespan(0, false, Behind::never);
   const Replay replay(schedule, by_stage);
-  const double of_gpus = replay.makespan(hop, blocking, false),
-               without_messages = replay.makespan(0, false, false);
-  PipelineTimes times{
-      .makespan = replay.waits_for_hosts() ? replay.makespan(hop, blocking, true) : of_gpus,
-      .busy = replay.busy()};
+  const double of_gpus = replay.makespan(hop, blocking, Behind::never),
+               without_messages = replay.makespan(0, false, Behind::never);
+  PipelineTimes times{.makespan = of_gpus, .busy = replay.busy()};
   times.bubble = std::min(of_equal, without_messages) - times.busy;
   times.imbalance = without_messages - times.busy - times.bubble;
   times.messages = of_gpus - without_messages;
-  times.issue = times.makespan - of_gpus;
+  if (replay.waits_for_hosts()) {
+    const double in_forward = replay.makespan(hop, blocking, Behind::in_forward);
+    times.makespan = replay.makespan(hop, blocking, Behind::always);
+    times.waits = {in_forward - of_gpus, times.makespan - in_forward};
+  }
   return times;
 }
 

@@ -1,6 +1,7 @@
 // When the ranks of a pipeline are done: a replay of their action lists, and what their idle time
-// is due to. A rank is a GPU and the host that issues its kernels, each with a clock of its own; they
-// meet when the host waits for a message of another rank, and when the step ends.
+// is due to. A rank is a GPU and the host that issues its kernels, each with a clock of its own. The host's
+// clock catches up with the GPU's when it waits for a message of another rank, as Megatron-Core does
+// (ModelParallelConfig.batch_p2p_sync), and when the step ends.
 #pragma once
 
 #include <vector>
@@ -17,13 +18,21 @@ struct StagePasses {
 // In seconds, if the host is always ahead.
 StagePasses stage_passes(double forward, double input_gradient, double weight_gradient);
 
+// What hosts add that are behind in forward passes; and what they add to that if they are also behind in
+// backward passes. A slower host never adds less.
+struct HostWaits {
+  double forward = 0, backward = 0;
+  double total() const { return forward + backward; }
+};
+
 struct PipelineTimes {
   double makespan = 0;
   double busy = 0;  // of a GPU, in the mean
   // The rest of the makespan: what equal stages would leave idle (or these, if that is less, as where
   // weights' gradients fill the gaps), what unequal ones add, what messages between stages add, and
   // what waiting for hosts adds.
-  double bubble = 0, imbalance = 0, messages = 0, issue = 0;
+  double bubble = 0, imbalance = 0, messages = 0;
+  HostWaits waits;
 };
 
 // Replays the schedule. A message takes `hop` seconds; a blocking one keeps its sender from computing

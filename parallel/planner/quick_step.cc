@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "parallel/planner/exchange_time.h"
 #include "parallel/planner/pipeline_time.h"
@@ -23,25 +24,37 @@ LayerKinds usual_layers(const Transformer& model, std::int64_t layers) {
   return {static_cast<int>(layers - with_experts), static_cast<int>(with_experts)};
 }
 
+// Passes of a rank in seconds. Where both gradients are one pass, the kernels of one run while the host
+// issues those of the other.
+struct RankPasses {
+  RankPasses(const PassCosts& of_rank, bool splits_backward)
+      : forward(of_rank.forward.alone()),
+        input_gradient(splits_backward
+                           ? of_rank.input_gradient.alone()
+                           : of_rank.backward().alone() * of_rank.input_gradient.total() /
+                                 of_rank.backward().total()),
+        weight_gradient(splits_backward ? of_rank.weight_gradient.alone()
+                                        : of_rank.backward().alone() - input_gradient) {}
+  double forward, input_gradient, weight_gradient;
+};
+
 // How much longer the schedule takes than 1F1B with as many virtual stages, by its closed form; if that
 // does not hold for such times, by a replay of as many micro-batches as show its bubble.
 double beyond_1f1b(const ScheduleEntry& schedule, const Arrangement& a, const PassCosts& of_rank) {
   if (schedule.name == "1f1b" || schedule.name == "interleaved") return 0;
   const double p = a.pp, v = a.virtual_stages, m = a.micro_batches(), each = seconds_of(of_rank);
+  const RankPasses passes(of_rank, schedule.splits_backward);
   constexpr double ticks = 1e9;
-  const auto rational = [&](const PassCost& cost) {
-    return Rational(std::llround(ticks * cost.alone()));
-  };
+  const auto rational = [](double seconds) { return Rational(std::llround(ticks * seconds)); };
   const auto makespan =
-      schedule.makespan(a.shape(), {.forward = rational(of_rank.forward),
-                                    .input_gradient = rational(of_rank.input_gradient),
-                                    .weight_gradient = rational(of_rank.weight_gradient)});
+      schedule.makespan(a.shape(), {.forward = rational(passes.forward),
+                                    .input_gradient = rational(passes.input_gradient),
+                                    .weight_gradient = rational(passes.weight_gradient)});
   if (makespan) return value_of(*makespan) / ticks - (m + (p - 1) / v) * each;
   const int shown = std::min(a.micro_batches(), 4 * a.pp);
   const std::vector<StagePasses> stages(
       static_cast<std::size_t>(a.stages()),
-      stage_passes(of_rank.forward.alone() / v, of_rank.input_gradient.alone() / v,
-                   of_rank.weight_gradient.alone() / v));
+      stage_passes(passes.forward / v, passes.input_gradient / v, passes.weight_gradient / v));
   return pipeline_times(make_schedule(schedule, {a.pp, shown, a.virtual_stages}), stages, 0, false)
              .makespan -
          (shown + (p - 1) / v) * each;
@@ -96,13 +109,16 @@ QuickStep quick_step(const StepInputs& step) {
     result.seconds += beyond_1f1b(schedule, a, all * (1 / p));
   }
 
+  // It adds up passes that each wait for their host.
+  constexpr HostWaits longest_waits = {std::numeric_limits<double>::infinity(),
+                                       std::numeric_limits<double>::infinity()};
   const RankParameters most_parameters =
       rank_parameters(model, a, middle, true, a.has_ends_together());
   if (a.zero_stage >= 3)
     result.seconds += m * exposed_sharded_exchange(step, most_parameters, result.seconds / m);
   else
-    result.seconds +=
-        exposed_exchange(step, middle, most_parameters) + tied_embedding_seconds(step);
+    result.seconds += exposed_exchange(step, middle, most_parameters, longest_waits) +
+                      tied_embedding_seconds(step);
   result.seconds += update_seconds(step, most_parameters) + step.profile.step_overhead;
 
   const auto memory = [&](int rank, const LayerKinds& layers) {

@@ -48,7 +48,7 @@ std::vector<SummedParameters> summed(const StepInputs& step, const RankParameter
 }  // namespace
 
 double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
-                        const RankParameters& parameters) {
+                        const RankParameters& parameters, const HostWaits& waits) {
   const Arrangement& a = step.arrangement;
   const SoftwareProfile& profile = step.profile;
   const std::vector<SummedParameters> groups = summed(step, parameters);
@@ -57,9 +57,10 @@ double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
       a.pp > 1 ? profile.overlaps_gradients_of_stages : profile.overlaps_gradients;
   const bool use_nics = std::ranges::any_of(
       groups, [](const SummedParameters& group) { return group.links.uses_nics; });
-  const auto exposed = [&](double seconds, double pass) {
+  const auto exposed = [&](double seconds, const PassCost& cost, double waited) {
     if (!overlaps) return seconds;
-    const double window = profile.overlap_window * pass,
+    const double pass = std::min(cost.alone(), cost.total() + waited),
+                 window = profile.overlap_window * pass,
                  hidden = window * (use_nics ? nic_part_left(step, pass) : 1);
     return std::max(profile.overlap_exposed * seconds, seconds - hidden) +
            profile.overlap_slowdown * window;
@@ -74,8 +75,8 @@ double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
                                        group.links);
   }
   const PassCosts passes = step.costs.of(layers) * overlapped_passes(a);
-  return exposed(gradients, passes.backward().alone()) +
-         (in_halves ? exposed(updated, passes.forward.alone()) : 0);
+  return exposed(gradients, passes.backward(), waits.backward) +
+         (in_halves ? exposed(updated, passes.forward, waits.forward) : 0);
 }
 
 double exposed_sharded_exchange(const StepInputs& step, const RankParameters& parameters,

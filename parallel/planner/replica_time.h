@@ -3,6 +3,7 @@
 
 #include "parallel/planner/arrangement.h"
 #include "parallel/planner/pass_cost.h"
+#include "parallel/planner/pipeline_time.h"
 #include "parallel/planner/step_memory.h"
 
 namespace lockstep {
@@ -17,9 +18,10 @@ struct StepInputs {
 };
 
 // Seconds that the replicas' exchange of gradients, and of updated parameters, adds to a step: for a
-// rank with these layers and parameters. A part of it is overlapped with the last passes.
+// rank with these layers and parameters. A part of it is overlapped with the last passes, which take `waits`
+// longer at most because of hosts.
 double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
-                        const RankParameters& parameters);
+                        const RankParameters& parameters, const HostWaits& waits);
 // Under ZeRO-3, of one micro-batch: gathers for both passes and scattered gradients, less what is
 // hidden behind `compute` seconds.
 double exposed_sharded_exchange(const StepInputs& step, const RankParameters& parameters,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "parallel/planner/exchange_time.h"
 #include "parallel/planner/pass_cost.h"
@@ -55,15 +56,20 @@ class StepModel {
 
   // A pass of a stage, part by part: from the embedding to the head, or back.
   IssuedKernels pass_of(int stage, bool is_forward, PassCost (*part)(const PassCosts&)) const {
-    const LayerKinds& layers = layers_[static_cast<std::size_t>(stage)];
-    std::vector<PassCosts> parts = {costs_.layer * layers.dense,
-                                    costs_.expert_layer * layers.with_experts};
-    if (stage == 0) parts.insert(parts.begin(), costs_.embedding);
-    if (stage == a_.stages() - 1) parts.push_back(costs_.head);
+    const IssuedKernels dense = issued(part(costs_.layer)),
+                        with_experts = issued(part(costs_.expert_layer));
+    const auto layers = [&](int of_stage) {
+      return layers_[static_cast<std::size_t>(of_stage)].all();
+    };
+    std::int64_t layer = 0;
+    for (int before = 0; before < stage; ++before) layer += layers(before);
+    std::vector<IssuedKernels> parts;
+    if (stage == 0) parts.push_back(issued(part(costs_.embedding)));
+    for (const std::int64_t end = layer + layers(stage); layer < end; ++layer)
+      parts.push_back(model_.expert_layers(layer, layer + 1) > 0 ? with_experts : dense);
+    if (stage == a_.stages() - 1) parts.push_back(issued(part(costs_.head)));
     if (!is_forward) std::ranges::reverse(parts);
-    IssuedKernels pass;
-    for (const PassCosts& costs : parts) pass = pass + issued(part(costs));
-    return pass;
+    return std::accumulate(parts.begin(), parts.end(), IssuedKernels{});
   }
   StagePasses passes_of(int stage) const {
     return {.forward = pass_of(stage, true, [](const PassCosts& c) { return c.forward; }),
@@ -85,11 +91,12 @@ class StepModel {
     sum = sum * (static_cast<double>(a_.micro_batches()) / a_.pp);
     const double hop = a_.pp > 1 ? stage_hop_seconds(model_, a_, cluster_, profile_) : 0;
     const PipelineTimes times = pipeline_times(schedule_, passes, hop, profile_.blocking_sends);
+    waits_ = times.waits;
     parts_ = {{"products_at_peak", sum.at_peak, true},
               {"sustained_rate", sum.sustained, true},
               {"tiles_and_launches", sum.quantisation, true},
               {"memory_bound", sum.memory_bound, true},
-              {"issue", times.issue, true},
+              {"issue", times.waits.total(), true},
               {"tp", sum.tensor},
               {"cp", sum.context},
               {"ep", sum.expert},
@@ -104,7 +111,7 @@ class StepModel {
       LayerKinds layers;
       for (const int stage : stages) layers += layers_[static_cast<std::size_t>(stage)];
       const RankParameters parameters = rank_parameters(model_, a_, stages);
-      exposed = std::max(exposed, exposed_exchange(inputs(), layers, parameters));
+      exposed = std::max(exposed, exposed_exchange(inputs(), layers, parameters, waits_));
       update = std::max(update, update_seconds(inputs(), parameters));
     }
     parts_.push_back({"dp", exposed});
@@ -131,6 +138,7 @@ class StepModel {
   std::vector<LayerKinds> layers_;  // by stage
   LayerCosts costs_;
   std::vector<StepPart> parts_;
+  HostWaits waits_;
 };
 
 }  // namespace

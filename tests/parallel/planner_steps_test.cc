@@ -8,6 +8,7 @@
 #include "parallel/planner/exchange_time.h"
 #include "parallel/planner/pass_cost.h"
 #include "parallel/planner/pipeline_time.h"
+#include "parallel/planner/quick_step.h"
 #include "tests/parallel/planner_cases.h"
 
 namespace lockstep {
@@ -199,14 +200,15 @@ TEST(PlannerPipelines, WaitForHosts) {
       pipeline_times(make_schedule(find_schedule("1f1b"), {1, 2, 1}), {pass}, 0, false);
   EXPECT_DOUBLE_EQ(alone.makespan, 9);
   EXPECT_DOUBLE_EQ(alone.busy, 6);
-  EXPECT_DOUBLE_EQ(alone.issue, 3);
+  EXPECT_DOUBLE_EQ(alone.waits.forward, 3);
+  EXPECT_DOUBLE_EQ(alone.waits.backward, 0);
   // Rank 0: F0 -3, F1 -6. Rank 1: F0 3-6, B0 -8; its host waits for F1's input behind B0, so F1 -11,
   // B1 -13; rank 0: B0 8-10, B1 13-15. GPUs alone: 9.
   const PipelineTimes two =
       pipeline_times(make_schedule(find_schedule("1f1b"), {2, 2, 1}), {pass, pass}, 0, false);
   EXPECT_DOUBLE_EQ(two.makespan, 15);
-  EXPECT_DOUBLE_EQ(two.issue, 6);
-  EXPECT_DOUBLE_EQ(two.busy + two.bubble + two.imbalance + two.messages + two.issue, 15);
+  EXPECT_DOUBLE_EQ(two.waits.total(), 6);
+  EXPECT_DOUBLE_EQ(two.busy + two.bubble + two.imbalance + two.messages + two.waits.total(), 15);
 }
 
 // The host is behind in layers and ahead in the head, or the other way round.
@@ -356,25 +358,80 @@ TEST(PlannerReplicas, ExposeWhatTheLastPassesDoNotHide) {
                              "h100-dgx", "megatron-core-2025"));
     c.cluster.nic_bytes_per_second = nic;
     c.cluster.nvlink_bytes_per_second = 1e9;
+    c.profile.issue_seconds = 1e-4;  // so that passes take longer if hosts are behind
     const LayerCosts costs = layer_costs(c.model, c.arrangement, c.cluster, c.profile);
     const GroupLinks links = replica_links(c.arrangement, c.cluster, c.profile);
     const double layers = 4, parameters = 1e9;
     const double bytes = c.profile.gradient_wire_bytes * parameters;
     ASSERT_EQ(c.profile.parameter_wire_bytes, c.profile.gradient_wire_bytes);
     const double messages = 5 * 2.0 * 1024 * 4096 / (nic * c.profile.nic_efficiency);
-    double hidden = 0;
-    for (const double seconds : {costs.layer.forward.alone(), costs.layer.backward().alone()}) {
-      const double passes = 2.5 * layers * seconds;
-      EXPECT_EQ(messages > passes / 2, nic == 1e9);
-      hidden += c.profile.overlap_window *
-                (replicas == 8 ? passes : passes - std::min(messages, passes / 2));
-    }
-    EXPECT_NEAR(exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs},
-                                 {.dense = 4}, {.shared = parameters}),
-                2 * half_all_reduce_seconds(bytes, replicas, links) - hidden, 1e-9)
+    const auto exposed = [&](const HostWaits& waits) {
+      return exposed_exchange({c.model, c.arrangement, c.cluster, c.profile, costs}, {.dense = 4},
+                              {.shared = parameters}, waits);
+    };
+    const auto expected = [&](auto seconds) {
+      double hidden = 0;
+      for (const PassCost& cost : {costs.layer.forward, costs.layer.backward()}) {
+        const double passes = 2.5 * layers * seconds(cost);
+        EXPECT_EQ(messages > passes / 2, nic == 1e9);
+        hidden += c.profile.overlap_window *
+                  (replicas == 8 ? passes : passes - std::min(messages, passes / 2));
+      }
+      EXPECT_GT(hidden, 0);
+      return 2 * half_all_reduce_seconds(bytes, replicas, links) - hidden;
+    };
+    EXPECT_NEAR(exposed({}), expected([](const PassCost& cost) { return cost.total(); }), 1e-9)
         << replicas << " " << nic;
-    EXPECT_GT(hidden, 0);
+    EXPECT_NEAR(exposed({1, 1}), expected([](const PassCost& cost) { return cost.alone(); }), 1e-9)
+        << replicas << " " << nic;
+    EXPECT_LT(exposed({1, 1}), exposed({0, 1}));
+    EXPECT_LT(exposed({0, 1}), exposed({}));
   }
+}
+
+// The host leads where the head's products run, and lags in the layers.
+TEST(PlannerSteps, AreNotFasterWithSlowerHosts) {
+  for (const int micro_batches : {1, 4}) {
+    PlanCase c = read(a_case(llama(16, 8, 1024, 4096, 16), 16,
+                             {{"dp", 16},
+                              {"global_batch", 16 * micro_batches},
+                              {"micro_batch_size", 1},
+                              {"sequence_length", 2048}},
+                             "h100-dgx", "megatron-core-2025"));
+    c.cluster.nic_bytes_per_second = 5e9;
+    double before = 0;
+    int longer = 0;
+    for (double issue = 0; issue < 1e-4; issue += 1e-6) {
+      c.profile.issue_seconds = issue;
+      const double seconds = predict_step(c.model, c.arrangement, c.cluster, c.profile).seconds;
+      EXPECT_GE(seconds, before) << issue;
+      longer += seconds > before ? 1 : 0;
+      before = seconds;
+    }
+    EXPECT_GT(longer, 20);
+  }
+}
+
+// GPipe takes as long as 1F1B, also where hosts are behind in one of the two gradients.
+TEST(PlannerSteps, RankSchedulesAlikeThatTakeEquallyLong) {
+  const auto seconds = [](const char* schedule) {
+    PlanCase c = read(
+        a_case(llama(32, 8, 4096, 14336, 16), 8,
+               {{"pp", 8}, {"schedule", schedule}, {"global_batch", 16}, {"sequence_length", 512}},
+               "h100-dgx", "megatron-core-2025"));
+    const auto costs_of_layers = [&] {
+      return layer_costs(c.model, c.arrangement, c.cluster, c.profile);
+    };
+    const PassCosts of_gpu = costs_of_layers().layer;
+    const auto each = [](const PassCost& cost) { return cost.total() / cost.kernels; };
+    c.profile.issue_seconds = (each(of_gpu.input_gradient) + each(of_gpu.weight_gradient)) / 2;
+    const LayerCosts costs = costs_of_layers();
+    const PassCosts& layer = costs.layer;
+    EXPECT_GT(layer.input_gradient.alone() + layer.weight_gradient.alone(),
+              1.001 * layer.backward().alone());
+    return quick_step({c.model, c.arrangement, c.cluster, c.profile, costs}).seconds;
+  };
+  EXPECT_NEAR(seconds("gpipe") / seconds("1f1b"), 1, 1e-6);
 }
 
 }  // namespace
