@@ -15,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t quantized_together = 256, scaled_together = 32;
+static_assert(quantized_together % 2 == 0);
 
 Count blocks_of(Count count, std::size_t block) {
   return (count + static_cast<Count>(block) - 1) / static_cast<Count>(block);
