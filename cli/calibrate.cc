@@ -24,8 +24,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t most_file_bytes = 64 << 20;
-
 struct CalibrateCommand {
   KernelShapes shapes{.training = default_options("serial"), .ranks = {2, 4, 8}};
   std::vector<std::string> models = {"nano"};
@@ -41,21 +39,28 @@ std::function<void(double)> progress_of(const std::string& what) {
   };
 }
 
-Count read(CalibrateCommand& c) {
-  constexpr int most_ranks = 256;
-  for (const int ranks : c.shapes.ranks)
-    require(ranks >= 2 && ranks <= most_ranks, fmt::format("--ranks {}", ranks),
-            fmt::format("use 2 to {}, one after another: --ranks 2,4,8", most_ranks));
-  std::ranges::sort(c.shapes.ranks);
-  c.shapes.ranks.erase(std::ranges::unique(c.shapes.ranks).begin(), c.shapes.ranks.end());
+constexpr int least_ranks = 2, most_ranks = 256;
+
+// The size of the largest collective, for so many ranks in this process.
+Count given_most_bytes(const CalibrateCommand& c, int ranks) {
   const std::int64_t bytes = given_bytes(c.most_bytes, "--most-bytes");
   constexpr std::int64_t least = 1 << 10, most = 1 << 30;
   require(bytes >= least && bytes <= most, fmt::format("--most-bytes {}", c.most_bytes),
           "use 1K to 1G");
+  require_memory(4.0 * ranks * static_cast<double>(bytes),
+                 fmt::format("collectives of {} bytes", bytes), "use a smaller --most-bytes");
+  return bytes;
+}
+
+Count read(CalibrateCommand& c) {
+  for (const int ranks : c.shapes.ranks)
+    require(ranks >= least_ranks && ranks <= most_ranks, fmt::format("--ranks {}", ranks),
+            fmt::format("use {} to {}, one after another: --ranks 2,4,8", least_ranks, most_ranks));
+  std::ranges::sort(c.shapes.ranks);
+  c.shapes.ranks.erase(std::ranges::unique(c.shapes.ranks).begin(), c.shapes.ranks.end());
   const int largest = c.shapes.ranks.back();
   require_threads(largest, fmt::format("collectives of {} ranks", largest), "use fewer --ranks");
-  require_memory(4.0 * largest * static_cast<double>(bytes),
-                 fmt::format("collectives of {} bytes", bytes), "use a smaller --most-bytes");
+  const Count bytes = given_most_bytes(c, largest);
   for (const std::string& model : c.models) {
     c.shapes.training.model = model;
     plan_of(c.shapes.training, 1);  // refuses what no plan can be made of
@@ -67,19 +72,11 @@ Count read(CalibrateCommand& c) {
 // Under mpirun.
 void refuse_flags_of_kernels(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
-    if (option->count() > 0 && option->get_name() != "--json" &&
-        option->get_name() != "--most-bytes")
-      throw Error(
-          ErrorKind::bad_input, option->get_name() + " under mpirun or srun",
-          {.hint =
-               "only collectives of all processes are measured there, and added to the file of an "
-               "earlier lockstep calibrate"});
-}
-
-std::string text_of(const FittedCollective& fitted) {
-  return fmt::format("{:<8} {:<16} {:<10} {:>5} {:>10.2f} {:>10.3f}\n", fitted.transport,
-                     fitted.operation, fitted.algorithm, fitted.ranks, 1e6 * fitted.alpha_s,
-                     fitted.beta_s_per_byte > 0 ? 1e-9 / fitted.beta_s_per_byte : 0);
+    require(option->count() == 0 || option->get_name() == "--json" ||
+                option->get_name() == "--most-bytes",
+            option->get_name() + " under mpirun or srun",
+            "only collectives of all processes are measured there, and added to the file of an "
+            "earlier lockstep calibrate");
 }
 
 void write(const MachineProfile& profile, nlohmann::ordered_json file, const std::string& path) {
@@ -88,33 +85,56 @@ void write(const MachineProfile& profile, nlohmann::ordered_json file, const std
 }
 
 void print_collectives(const MachineProfile& profile, std::string_view transport) {
-  fmt::print("{:<8} {:<16} {:<10} {:>5} {:>10} {:>10}\n", "", "collective", "algorithm", "ranks",
-             "alpha us", "1/beta GB/s");
-  for (const FittedCollective& fitted : fitted_collectives(profile))
-    if (fitted.transport == transport && fitted.operation != "barrier")
-      fmt::print("{}", text_of(fitted));
+  fmt::print("{:<9} {:<16} {:<9} {:>5} {:>10} {:>11}\n", "transport", "collective", "algorithm",
+             "ranks", "alpha us", "1/beta GB/s");
+  for (const auto& [own_transport, operation, algorithm, ranks, alpha_s, beta_s_per_byte] :
+       fitted_collectives(profile))
+    if (own_transport == transport && operation != "barrier")
+      fmt::print("{:<9} {:<16} {:<9} {:>5} {:>10.2f} {:>11}\n", transport, operation, algorithm,
+                 ranks, 1e6 * alpha_s,
+                 beta_s_per_byte > 0 ? fmt::format("{:.3f}", 1e-9 / beta_s_per_byte) : "-");
 }
 
-// Adds the collectives of processes to a profile that there is.
-int run_processes(CalibrateCommand& c) {
-  const Count most_bytes = read(c);
-  const auto file = read_json<nlohmann::ordered_json>(c.json, most_file_bytes);
-  MachineProfile profile = read_machine_profile(c.json);
-  require_this_machine(profile, environment_json(), c.json);
+// Adds the collectives of processes to an existing profile.
+int run_processes(const CalibrateCommand& c) {
   const int ranks = launch_ranks({.ranks = 0});
+  require(ranks >= least_ranks && ranks <= most_ranks,
+          fmt::format("calibrate in {} process{}", ranks, ranks == 1 ? "" : "es"),
+          fmt::format("start {} to {}", least_ranks, most_ranks));
+  const Count most_bytes = given_most_bytes(c, 1);
+  check_writable(c.json);
+  const nlohmann::ordered_json file = read_machine_file(c.json);
+  MachineProfile profile = machine_profile(file, c.json);
+  require_this_machine(profile, environment_json(), c.json);
   const std::string transport = transport_of_processes();
   std::erase_if(profile.collectives, [&](const MeasuredCollective& old) {
     return old.transport == transport && old.ranks == ranks;
   });
   const std::size_t before = profile.collectives.size();
-  measure_collectives_of_processes(profile, most_bytes,
-                                   progress_of(fmt::format("collectives of {} processes", ranks)));
-  if (profile.collectives.size() == before) return 0;  // not rank 0
+  const bool is_first = measure_collectives_of_processes(
+      profile, most_bytes,
+      {{std::string(command_claim), "calibrate"},
+       {"--most-bytes", c.most_bytes},
+       {"--json", c.json}},
+      progress_of(fmt::format("collectives of {} processes", ranks)));
+  if (!is_first) return 0;
   write(profile, file, c.json);
   print_collectives(profile, transport);
   fmt::print("{} collectives measured over {}: {}\n", profile.collectives.size() - before,
              transport, c.json);
   return 0;
+}
+
+// Those of processes in the file that will be written.
+std::ptrdiff_t collectives_of_processes(const std::string& path) {
+  try {
+    const MachineProfile old = read_machine_profile(path);
+    return std::ranges::count_if(old.collectives, [](const MeasuredCollective& each) {
+      return each.transport != "threads";
+    });
+  } catch (const Error&) {
+    return 0;  // there is no profile
+  }
 }
 
 int run(CalibrateCommand& c) {
@@ -131,8 +151,14 @@ int run(CalibrateCommand& c) {
     measure_collectives(profile, c.shapes.ranks, most_bytes,
                         progress_of(fmt::format("{}: collectives", round)));
   }
+  const std::ptrdiff_t lost = collectives_of_processes(c.json);
   write(profile, file, c.json);
   print_collectives(profile, "threads");
+  if (lost > 0)
+    fmt::print(
+        "{} collectives of processes are no longer in the file: measure them again under "
+        "mpirun\n",
+        lost);
   fmt::print("{} kernels and {} collectives measured, of up to {} ranks on {} core{}: {}\n",
              profile.kernels.size(), profile.collectives.size(), c.shapes.ranks.back(),
              profile.cores, profile.cores == 1 ? "" : "s", c.json);

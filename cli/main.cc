@@ -38,7 +38,10 @@ void report(std::string_view message) {
 }
 
 // Whether a command runs on several ranks.
-bool starts_ranks(std::string_view command) { return command == "train" || command == "bench"; }
+bool starts_ranks(std::string_view command) {
+  constexpr std::string_view all[] = {"train", "bench", "burn-in", "calibrate"};
+  return std::ranges::count(all, command) > 0;
+}
 
 // The other ranks of a launcher would wait for one that cannot begin. If the message is empty, rank
 // 0 has reported the error.

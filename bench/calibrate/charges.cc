@@ -48,18 +48,21 @@ void Charges::copy(const KernelCall& call) {
 
 void Charges::begin_collective(Operation operation, Count bytes, int ranks) {
   if (!clock_ || !shares_cores_) return;
-  if (operation == Operation::all_to_all_v) {
-    uneven_.insert(clock_->thread());
-    return;
-  }
+  const bool has_own_time = operation != Operation::all_to_all_v;
+  has_own_time_[clock_->thread()].push_back(has_own_time);
+  if (!has_own_time) return;
   ++inside_[clock_->thread()];
   if (ranks > 1) spend(own_seconds(name_of(operation), bytes, ranks), spent_.communication);
 }
 
 void Charges::end_collective() {
-  if (!clock_ || !shares_cores_ || uneven_.erase(clock_->thread()) > 0) return;
-  const auto depth = inside_.find(clock_->thread());
-  if (depth != inside_.end() && --depth->second == 0) inside_.erase(depth);
+  if (!clock_ || !shares_cores_) return;
+  const auto open = has_own_time_.find(clock_->thread());
+  if (open == has_own_time_.end()) return;  // began before the charges
+  const bool has_own_time = open->second.back();
+  open->second.pop_back();
+  if (open->second.empty()) has_own_time_.erase(open);
+  if (has_own_time && --inside_[clock_->thread()] == 0) inside_.erase(clock_->thread());
 }
 
 void Charges::before(const Arrival&) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -57,8 +56,10 @@ class Charges final : public ArrivalWatch {
   std::vector<double> free_at_;  // by core
   RankClock* clock_ = nullptr;   // of any rank: it is that of the thread that runs
   double started_at_ = -1;
-  std::map<const void*, int> inside_;  // threads in collectives or messages, and how deep
-  std::set<const void*> uneven_;  // threads in collectives that take the time of their messages
+  // Of each thread: how deep it is in collectives and messages whose time is known, and whether the
+  // collectives in which it is have a time of their own.
+  std::map<const void*, int> inside_;
+  std::map<const void*, std::vector<bool>> has_own_time_;
   Spent spent_;
 };
 

@@ -138,9 +138,16 @@ std::vector<FittedCollective> fitted_collectives(const MachineProfile& profile) 
   return all;
 }
 
-MachineProfile read_machine_profile(const std::string& path) {
+ordered_json read_machine_file(const std::string& path) {
   constexpr std::int64_t most_bytes = 64 << 20;
-  const auto json = read_json<ordered_json>(path, most_bytes);
+  return read_json<ordered_json>(path, most_bytes);
+}
+
+MachineProfile read_machine_profile(const std::string& path) {
+  return machine_profile(read_machine_file(path), path);
+}
+
+MachineProfile machine_profile(const ordered_json& json, const std::string& path) {
   const ProfileReader file(json, printable(path));
   const std::string schema = file.text("schema");
   require(
@@ -160,6 +167,7 @@ MachineProfile read_machine_profile(const std::string& path) {
     // A file of an older version has none.
     const std::string transport = entry.has("transport") ? entry.text("transport") : "threads";
     entry.refuse_unless(std::ranges::count(transports, transport) > 0, "transport");
+    entry.refuse_unless(entry.count("ranks") > 1, "ranks");
     profile.collectives.push_back({.transport = transport,
                                    .operation = entry.text("operation"),
                                    .algorithm = entry.text("algorithm"),

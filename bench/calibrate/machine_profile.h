@@ -51,8 +51,8 @@ struct MachineProfile {
   std::vector<MeasuredCollective> collectives;
 };
 
-// Of the times of one collective at all sizes, as alpha_s + bytes * beta_s_per_byte: neither is negative, and the sum
-// of squared relative errors is as small as can be.
+// Fits alpha_s + bytes * beta_s_per_byte to the times of one collective at all sizes, with the least
+// squares of relative errors. Neither is negative.
 struct FittedCollective {
   std::string transport, operation, algorithm;
   int ranks = 0;
@@ -63,6 +63,9 @@ std::vector<FittedCollective> fitted_collectives(const MachineProfile& profile);
 // Throws Error (bad_input) naming the file and the key if it is not a profile, is incomplete, or has
 // a time that is not positive.
 MachineProfile read_machine_profile(const std::string& path);
+// The two halves of it: the file's JSON, and what it says.
+nlohmann::ordered_json read_machine_file(const std::string& path);
+MachineProfile machine_profile(const nlohmann::ordered_json& json, const std::string& path);
 // Throws Error (bad_input) if it was measured on another host, processor, or number of cores than
 // those of `environment` (environment_json).
 void require_this_machine(const MachineProfile& profile, const nlohmann::ordered_json& environment,

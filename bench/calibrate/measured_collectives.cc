@@ -79,24 +79,27 @@ void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks,
     }
 }
 
-void measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
+bool measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
+                                      const Claims& claims,
                                       const std::function<void(double)>& progress) {
   constexpr auto works = static_cast<double>(2 * std::size(training_operations));
   const std::string transport = transport_of_processes();
-  const LaunchOptions world;
+  const LaunchOptions world{.claims = claims};
+  bool is_first = false;
   launch(world, [&](RankContext& context) {
-    const int ranks = context.world.size(),
-              together = context.world.transport().capabilities().network->ranks_per_node();
-    require(ranks == together,
-            fmt::format("calibrate on {} ranks, of which {} share a node", ranks, together),
-            "start them on one node: a profile is that of one machine");
+    require(
+        context.world.size() == context.world.transport().capabilities().network->ranks_per_node(),
+        fmt::format("calibrate in {} processes on several nodes", context.world.size()),
+        "start them on one: a profile is that of one machine");
+    is_first = context.world.rank() == 0;
     double done = 0;
     for (int round = 0; round < 2; ++round)
       for (const char* name : training_operations) {
         measure_operation(context, name, transport, most_bytes, world, profile);
-        if (context.world.rank() == 0) progress(++done / works);
+        if (is_first) progress(++done / works);
       }
   });
+  return is_first;
 }
 
 }  // namespace lockstep

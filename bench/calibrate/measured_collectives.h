@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/calibrate/machine_profile.h"
+#include "collectives/transport/failure/claims.h"
 
 namespace lockstep {
 
@@ -13,9 +14,11 @@ namespace lockstep {
 // time to time.
 void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks, Count most_bytes,
                          const std::function<void(double)>& progress);
-// The same between the processes that mpirun started, of which each calls it. Throws Error (bad_input) if
-// they are not all on one node.
-void measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
+// The same between the processes that mpirun started, of which each calls it with the same claims. Returns
+// whether this one is rank 0: only it adds times. Throws Error (bad_input) if they are not all on one
+// node.
+bool measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
+                                      const Claims& claims,
                                       const std::function<void(double)>& progress);
 
 }  // namespace lockstep

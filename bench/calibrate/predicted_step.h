@@ -19,8 +19,7 @@ struct PredictedStep {
   double communication_seconds = 0;  // of collectives and messages, with the clock wall
 };
 
-// `links`: with the clock cpu, as in the run. `transport`: with the clock wall, how ranks exchange messages.
-// Throws Error (bad_input) for the clock unit, parameter
+// `links`: with the clock cpu, as in the run. `transport`: with the clock wall, one of transports. Throws Error (bad_input) for the clock unit, parameter
 // servers, and whatever the profile lacks.
 PredictedStep predict_step(const Plan& plan, const MachineProfile& profile, Clock clock,
                            const LinkModel& links, const std::string& transport = "threads");

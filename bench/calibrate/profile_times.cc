@@ -93,7 +93,8 @@ double CollectiveTimes::seconds(std::string_view operation, std::string_view alg
       },
       transport_ == "threads"
           ? "calibrate measures auto and ring: lockstep calibrate --ranks N, for groups of N ranks"
-          : "calibrate adds auto and ring of groups of N ranks: mpirun -n N lockstep calibrate");
+          : "calibrate adds auto and ring of N ranks to the file: mpirun -n N lockstep calibrate "
+            "--json FILE");
   const std::map<double, double>& sizes = found->second;
   const auto after = sizes.lower_bound(bytes);
   if (after == sizes.begin()) return after->second;

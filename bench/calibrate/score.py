@@ -1,7 +1,7 @@
 """Scores predictions of lockstep plan --profile against steps of this machine.
 
 python3 score.py PROGRAM PROFILE [--model NAME_OR_FILE ...] [--technique T ...] [--ranks N ...] [--clock C ...]
-                 [--transport threads|openmpi|mpich] [--rounds N] [--json FILE]
+                 [--transport threads|openmpi|mpich] [--dtype D] [--rounds N] [--json FILE]
 
 Trains ddp, tp, sp, pipeline, zero, fsdp, cp and 3d on 2, 4 and 8 ranks, each several times, and compares the median with the
 prediction. The noise is half of the range between runs of the same plan: no error below it means anything. Each round measures every
@@ -28,6 +28,8 @@ def words(technique, ranks, args, model):
     named = [technique, "--ranks", ranks, "--model", model, "--global-batch", args.global_batch]
     if args.sequence_length:
         named += ["--sequence-length", args.sequence_length]
+    if args.dtype:
+        named += ["--dtype", args.dtype]
     if technique in ("pipeline", "3d"):
         named += ["--micro-batches", 4 if technique == "pipeline" else 2]
     if technique == "3d":
@@ -69,6 +71,7 @@ def main():
     parser.add_argument("--transport", choices=MPIRUN, default="threads", help="of the clock wall")
     parser.add_argument("--global-batch", type=int, default=8)
     parser.add_argument("--sequence-length", type=int)
+    parser.add_argument("--dtype")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path)

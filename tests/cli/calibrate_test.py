@@ -18,7 +18,7 @@ SHAPES = ("--global-batch", "4", "--sequence-length", "8")
 
 
 def run(*words, status=0):
-    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=280)
     assert done.returncode == status, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stderr if status else done.stdout
 
@@ -184,8 +184,19 @@ class Calibrate(unittest.TestCase):
         self.assertGreater(slow["step"], step["step"] + 1)
         self.assertIn("over mpich", run("plan", "ddp", "--ranks", 4, *SHAPES, "--profile", profile, "--transport", "mpich", status=2))
         for words, part in ((("--ranks", "2"), "--ranks under mpirun"), (("--model", "nano"), "--model under mpirun"),
-                            (("--json", self.path / "none.json"), "none.json")):
-            self.assertIn(part, mpirun("openmpi", 2, "calibrate", *words, status=2))
+                            (("--json", self.path / "none.json"), "none.json"), (("--most-bytes", "5"), "--most-bytes 5")):
+            said = mpirun("openmpi", 2, "calibrate", *words, status=2)
+            self.assertEqual(said.count("lockstep: "), 1, said)
+            self.assertIn(part, said)
+        self.assertIn("calibrate in 1 process", mpirun("openmpi", 1, "calibrate", "--json", profile, status=2))
+        said = mpirun("openmpi", 1, "calibrate", "--most-bytes", "4K", "--json", profile, ":", "-n", 1, PROGRAM, "calibrate", "--json", profile,
+                      status=2)
+        self.assertIn("--most-bytes", said)
+        self.assertEqual(json.loads(profile.read_text()), after)
+        again = self.path / "again.json"
+        again.write_text(json.dumps(after))
+        self.assertIn(f"{len(of(after, 'openmpi', 'mpich'))} collectives of processes are no longer in the file",
+                      run("calibrate", "--ranks", 2, *SHAPES, "--most-bytes", "1K", "--json", again))
 
     def test_damaged_profiles_are_refused(self):
         text = self.profile.read_text()
