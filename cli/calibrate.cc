@@ -18,7 +18,6 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/limits.h"
-#include "collectives/transport/launch/launchers.h"
 #include "parallel/plan/plan.h"
 
 namespace lockstep {
@@ -106,7 +105,7 @@ int run_processes(const CalibrateCommand& c) {
   const nlohmann::ordered_json file = read_machine_file(c.json);
   MachineProfile profile = machine_profile(file, c.json);
   require_this_machine(profile, environment_json(), c.json);
-  const std::string transport = transport_of_processes();
+  const std::string transport = launch_transport();
   std::erase_if(profile.collectives, [&](const MeasuredCollective& old) {
     return old.transport == transport && old.ranks == ranks;
   });
@@ -156,9 +155,9 @@ int run(CalibrateCommand& c) {
   print_collectives(profile, "threads");
   if (lost > 0)
     fmt::print(
-        "{} collectives of processes are no longer in the file: measure them again under "
+        "no longer in the file: {} time{} of collectives of processes; measure them again under "
         "mpirun\n",
-        lost);
+        lost, lost == 1 ? "" : "s");
   fmt::print("{} kernels and {} collectives measured, of up to {} ranks on {} core{}: {}\n",
              profile.kernels.size(), profile.collectives.size(), c.shapes.ranks.back(),
              profile.cores, profile.cores == 1 ? "" : "s", c.json);

@@ -442,7 +442,7 @@ MUTANTS = [
     ("parallel/expert/experts.cc", "ranks_.record(std::move(dispatched), routes.rows());", "ranks_.record(std::move(dispatched), std::ssize(routing.tokens));"),
     ("parallel/exchange/codec.cc", "x[first + i] >= 0", "x[first + i] > 0"),
     ("parallel/exchange/codec.cc", "(1 << (bits - 1)) - 1", "(1 << (bits - 1))"),
-    ("parallel/exchange/codec.cc", "bits == 4 && i % 2 == 0", "bits == 4 && i % 2 == 1"),
+    ("parallel/exchange/codec.cc", "bytes[2 * i] = with_sign(both & 15U);", "bytes[2 * i] = with_sign(both >> 4U);"),
     ("parallel/exchange/compressed_scatter.cc", ": sums(summed, count)", ": sums(0, count)"),
     ("parallel/sharded/unit.cc", "if (compressed && !from_group_)", "if (compressed)"),
     ("parallel/exchange/two_phase.cc", "if (has_feedback_) add(sum, view(feedback.chunk, count));", ""),

@@ -6,8 +6,6 @@
 
 #include "bench/collectives/collective.h"
 #include "collectives/base/error.h"
-#include "collectives/transport/launch/launchers.h"
-#include "collectives/transport/network.h"
 
 namespace lockstep {
 namespace {
@@ -83,14 +81,13 @@ bool measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
                                       const Claims& claims,
                                       const std::function<void(double)>& progress) {
   constexpr auto works = static_cast<double>(2 * std::size(training_operations));
-  const std::string transport = transport_of_processes();
+  const std::string transport = launch_transport();
   const LaunchOptions world{.claims = claims};
   bool is_first = false;
   launch(world, [&](RankContext& context) {
-    require(
-        context.world.size() == context.world.transport().capabilities().network->ranks_per_node(),
-        fmt::format("calibrate in {} processes on several nodes", context.world.size()),
-        "start them on one: a profile is that of one machine");
+    require(context.world.size() == context.world.ranks_per_node(),
+            fmt::format("calibrate in {} processes on several nodes", context.world.size()),
+            "start them on one: a profile is that of one machine");
     is_first = context.world.rank() == 0;
     double done = 0;
     for (int round = 0; round < 2; ++round)

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/calibrate/machine_profile.h"
-#include "collectives/transport/failure/claims.h"
+#include "collectives/transport/launch/launch.h"
 
 namespace lockstep {
 

@@ -92,8 +92,9 @@ class Calibrate(unittest.TestCase):
 
     def test_experts(self):
         """Tokens choose the same experts in every run that measures, so every kernel has all times."""
-        words, profile = ("--model", "nano-moe", *SHAPES), self.path / "experts.json"
-        run("calibrate", "--ranks", 2, *words, "--most-bytes", "4K", "--json", profile)
+        words, profile = ("--model", "nano-moe", *SHAPES), self.changed(lambda file: file["collectives"][0].update(transport="mpich"))
+        said = run("calibrate", "--ranks", 2, *words, "--most-bytes", "4K", "--json", profile)
+        self.assertIn("no longer in the file: 1 time of collectives of processes", said)
         kernels = json.loads(profile.read_text())["kernels"]
         self.assertTrue(any(kernel["name"] == "gather_rows" for kernel in kernels))
         for kernel in kernels:
@@ -193,10 +194,6 @@ class Calibrate(unittest.TestCase):
                       status=2)
         self.assertIn("--most-bytes", said)
         self.assertEqual(json.loads(profile.read_text()), after)
-        again = self.path / "again.json"
-        again.write_text(json.dumps(after))
-        self.assertIn(f"{len(of(after, 'openmpi', 'mpich'))} collectives of processes are no longer in the file",
-                      run("calibrate", "--ranks", 2, *SHAPES, "--most-bytes", "1K", "--json", again))
 
     def test_damaged_profiles_are_refused(self):
         text = self.profile.read_text()

@@ -190,6 +190,11 @@ int launch_ranks(const LaunchOptions& options) {
   const int processes = processes_started();
   return processes > 0 ? processes : options.ranks;
 }
+
+std::string launch_transport() {
+  const std::string library = library_of_processes();
+  return library.empty() ? "threads" : library;
+}
 bool can_be_vendor(std::string_view library) { return has_vendor(library); }
 
 }  // namespace lockstep

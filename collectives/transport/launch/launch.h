@@ -74,6 +74,8 @@ void launch_alone(const LaunchOptions& options, int rank,
 
 // The number of ranks that launch() starts or joins.
 int launch_ranks(const LaunchOptions& options);
+// How they exchange messages in real time: "threads"; or "openmpi" or "mpich" between processes.
+std::string launch_transport();
 // Throws Error (bad_input) if a launcher such as mpirun has started a different number of processes
 // from the one that `flag` ("--ranks 4") asks for.
 void require_processes(int asked, std::string_view flag);

@@ -97,8 +97,8 @@ std::unique_ptr<ProcessWorld> join(const Joining& joining) {
 
 }  // namespace
 
-std::string transport_of_processes() {
-  return processes_started() > 0 ? std::string(launcher()->library) : "threads";
+std::string library_of_processes() {
+  return processes_started() > 0 ? std::string(launcher()->library) : std::string();
 }
 
 int processes_started() {

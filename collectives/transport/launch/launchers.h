@@ -12,9 +12,9 @@ namespace lockstep {
 // Processes that a launcher started; 0 if this one was started alone. Throws Error (bad_input) if it
 // started several that MPI cannot join, or if their number is unknown.
 int processes_started();
-// The MPI library with which they join one world, openmpi or mpich; "threads" if this process was started
+// The MPI library with which they join one world, openmpi or mpich; empty if this process was started
 // alone.
-std::string transport_of_processes();
+std::string library_of_processes();
 // Returns the addresses, in bytes, that this many ranks of this process need before they have any
 // tensors.
 double least_addresses(int ranks);
