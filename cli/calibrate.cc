@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,7 @@
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/limits.h"
+#include "collectives/base/printable.h"
 #include "parallel/plan/plan.h"
 
 namespace lockstep {
@@ -101,6 +103,8 @@ int run_processes(const CalibrateCommand& c) {
           fmt::format("calibrate in {} process{}", ranks, ranks == 1 ? "" : "es"),
           fmt::format("start {} to {}", least_ranks, most_ranks));
   const Count most_bytes = given_most_bytes(c, 1);
+  require(std::filesystem::exists(c.json), printable(c.json) + " does not exist",
+          "make it first: lockstep calibrate, without mpirun");
   check_writable(c.json);
   const nlohmann::ordered_json file = read_machine_file(c.json);
   MachineProfile profile = machine_profile(file, c.json);

@@ -185,7 +185,7 @@ class Calibrate(unittest.TestCase):
         self.assertGreater(slow["step"], step["step"] + 1)
         self.assertIn("over mpich", run("plan", "ddp", "--ranks", 4, *SHAPES, "--profile", profile, "--transport", "mpich", status=2))
         for words, part in ((("--ranks", "2"), "--ranks under mpirun"), (("--model", "nano"), "--model under mpirun"),
-                            (("--json", self.path / "none.json"), "none.json"), (("--most-bytes", "5"), "--most-bytes 5")):
+                            (("--json", self.path / "none.json"), "none.json does not exist; make it first"), (("--most-bytes", "5"), "--most-bytes 5")):
             said = mpirun("openmpi", 2, "calibrate", *words, status=2)
             self.assertEqual(said.count("lockstep: "), 1, said)
             self.assertIn(part, said)
