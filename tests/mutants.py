@@ -639,7 +639,7 @@ MUTANTS = [
     ("cli/lessons/progress.cc", "state.starts_with(\"/\")", "!state.empty()"),
     ("cli/lessons/text.cc", "std::regex_replace(line, comment, \"\")", "line"),
     ("cli/lessons/answers.cc", "std::ranges::count(questions, name) > 0", "!name.empty()"),
-    ("parallel/planner/pipeline_time.cc", "host = std::max(host, gpu);", "static_cast<void>(host);"),
+    ("parallel/planner/pipeline_time.cc", "host = std::max(host, gpu);", "host = std::max(host, host);"),
     ("parallel/planner/kernel_cost.cc", "first.issue + then.delay)", "then.delay)"),
 ]
 

@@ -216,6 +216,7 @@ TEST(PlannerPipelines, IssueKernelsInTheirOrder) {
   const IssuedKernels layers{1, 3, 3}, head{4, 4, 1};
   EXPECT_DOUBLE_EQ((layers + head).delay, 7);
   EXPECT_DOUBLE_EQ((head + layers).delay, 5);
+  EXPECT_DOUBLE_EQ((layers + layers).delay, 6);
   EXPECT_DOUBLE_EQ((layers + head).busy, 5);
   EXPECT_DOUBLE_EQ((layers + head).issue, 4);
 }
