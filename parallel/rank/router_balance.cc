@@ -85,6 +85,11 @@ bool meets_memory_of_steps_before(const Plan& plan) {
   return plan.options.steps > 1 && plan.options.resume.empty();
 }
 
+// Whether no shards are exchanged in the background while a message before backward travels.
+bool is_apart_from_shards(const Plan& plan) {
+  return plan.zero_stage() == 0 || !plan.options.overlap;
+}
+
 // Ranks that share sequences add up their choices in each layer and micro-batch.
 void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count layers) {
   const ExpertConfig& experts = plan.model.experts;
@@ -106,8 +111,7 @@ void add_choices_of_sequences(Terms& terms, const Plan& plan, int rank, Count la
   }
   terms.send(SequenceSharers::label, all, element);
   terms.bytes_formula = terms.messages_formula = SequenceSharers::label;
-  // Shards may be exchanged in the background meanwhile.
-  const bool is_apart = plan.zero_stage() == 0 || !plan.options.overlap;
+  const bool is_apart = is_apart_from_shards(plan);
   terms.hold({.use = MemoryUse::communication,
               .bytes = scratch,
               .exact = scratch == 0 || (meets_memory_of_steps_before(plan) && is_apart),
@@ -140,11 +144,12 @@ Terms router_balance_terms(const Plan& plan, int rank, Count layers) {
   terms.bytes_formula +=
       (terms.bytes_formula.empty() ? "" : " + ") + std::string(RouterBalance::label);
   terms.messages_formula = terms.bytes_formula;
-  const bool is_before_backward = experts.balance_level == BalanceLevel::global_batch;
+  const bool is_before_backward = experts.balance_level == BalanceLevel::global_batch,
+             is_apart = !is_before_backward || is_apart_from_shards(plan);
   terms.hold({.use = MemoryUse::communication,
               .bytes = algorithm.scratch({.ranks = ranks, .count = numbers}, place) * element,
-              .exact = !is_before_backward || meets_memory_of_steps_before(plan),
-              .moment = Moment::router_balance});
+              .exact = !is_before_backward || (meets_memory_of_steps_before(plan) && is_apart),
+              .moment = is_apart ? Moment::router_balance : Moment::always});
   return terms;
 }
 
