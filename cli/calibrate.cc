@@ -101,7 +101,7 @@ int run_processes(const CalibrateCommand& c) {
   const int ranks = launch_ranks({.ranks = 0});
   require(ranks >= least_ranks && ranks <= most_ranks,
           fmt::format("calibrate in {} process{}", ranks, ranks == 1 ? "" : "es"),
-          fmt::format("start {} to {}", least_ranks, most_ranks));
+          fmt::format("start {} to {} processes", least_ranks, most_ranks));
   const Count most_bytes = given_most_bytes(c, 1);
   require(std::filesystem::exists(c.json), printable(c.json) + " does not exist",
           "make it first: lockstep calibrate, without mpirun");
@@ -174,7 +174,7 @@ void add_calibrate(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "calibrate",
       "measure this machine: kernels at the shapes of a model, copies and collectives; plan "
-      "--profile then predicts seconds");
+      "--profile then predicts seconds. Under mpirun: add the collectives of its processes");
   when_chosen(*app, [app, &chosen] {
     auto command = std::make_shared<CalibrateCommand>();
     CalibrateCommand& c = *command;

@@ -33,8 +33,8 @@ class Charges final : public ArrivalWatch {
   void kernel(const KernelCall& call);
   // A copy or reduction. Inside a collective or a message, its time is part of theirs.
   void copy(const KernelCall& call);
-  // The calling thread begins, and has ended, a collective of so many ranks. One whose ranks send each
-  // other different numbers of bytes takes the time of its messages.
+  // The calling thread begins, and has ended, a collective of so many ranks. An
+  // all_to_all_v, whose messages differ in size, takes the time of its messages.
   void begin_collective(Operation operation, Count bytes, int ranks);
   void end_collective();
 

@@ -63,7 +63,7 @@ std::vector<FittedCollective> fitted_collectives(const MachineProfile& profile);
 // Throws Error (bad_input) naming the file and the key if it is not a profile, is incomplete, or has
 // a time that is not positive.
 MachineProfile read_machine_profile(const std::string& path);
-// The two halves of it: the file's JSON, and what it says.
+// The same in two steps: the file's JSON, and the profile in it.
 nlohmann::ordered_json read_machine_file(const std::string& path);
 MachineProfile machine_profile(const nlohmann::ordered_json& json, const std::string& path);
 // Throws Error (bad_input) if it was measured on another host, processor, or number of cores than

@@ -14,8 +14,8 @@ namespace lockstep {
 // time to time.
 void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks, Count most_bytes,
                          const std::function<void(double)>& progress);
-// The same between the processes that mpirun started, of which each calls it with the same claims. Returns
-// whether this one is rank 0: only it adds times. Throws Error (bad_input) if they are not all on one
+// The same between the processes that mpirun started. Every process calls it, with the same claims. Returns
+// whether this one is rank 0: only rank 0 adds times. Throws Error (bad_input) if they are not all on one
 // node.
 bool measure_collectives_of_processes(MachineProfile& profile, Count most_bytes,
                                       const Claims& claims,

@@ -12,7 +12,7 @@
 #include "collectives/base/out_of_memory.h"
 #include "models/ops/kernels.h"
 
-// Of OpenBLAS, which declares them in no header, and has them only where it chooses among kernels.
+// Builds of OpenBLAS that choose their kernels at run time export these, but no header declares them.
 extern "C" {
 [[gnu::weak]] void gotoblas_dynamic_init();
 [[gnu::weak]] void gotoblas_dynamic_quit();
@@ -21,8 +21,8 @@ extern "C" {
 namespace lockstep::host {
 namespace {
 
-// On a processor that is newer than itself, OpenBLAS takes the kernels of a processor of 2004,
-// which have a quarter of the speed.
+// On processors that it does not know yet, OpenBLAS falls back to the kernels of one of 2004, at a
+// quarter of the speed.
 bool choose_kernels_of_new_processors() {
   constexpr const char* variable = "OPENBLAS_CORETYPE";
   if (openblas_get_corename() != std::string_view("Prescott") || std::getenv(variable) ||

@@ -104,7 +104,7 @@ class Sign final : public Codec<T> {
   void decode(const std::byte* in, std::span<T> x) const override { take_signs(in, T{1}, x); }
 };
 
-// The lower halves of two bytes in one, the first in its lower half.
+// Packs the lower halves of two bytes into one, the first in its lower half.
 void pack_halves(std::array<std::uint8_t, quantized_together>& bytes, std::size_t count,
                  std::byte* packed) {
   if (count % 2 == 1) bytes[count] = 0;
@@ -112,7 +112,7 @@ void pack_halves(std::array<std::uint8_t, quantized_together>& bytes, std::size_
     packed[i] = static_cast<std::byte>((bytes[2 * i] & 15U) | bytes[2 * i + 1] << 4U);
 }
 
-// Halves as bytes that have their sign.
+// Unpacks them again, and extends their signs.
 void unpack_halves(const std::byte* packed, std::size_t count,
                    std::array<std::uint8_t, quantized_together>& bytes) {
   const auto with_sign = [](unsigned half) { return static_cast<std::uint8_t>((half ^ 8U) - 8U); };
@@ -197,7 +197,7 @@ template <typename T>
 class MxFp8 final : public Codec<T> {
  public:
   Count bytes(Count count) const override { return count + blocks_of(count, scaled_together); }
-  // Several blocks at once: first their scales, each of which takes long, but does not wait for others.
+  // Computes the scales of several blocks first: each takes long, but they can overlap.
   void encode(std::span<const T> x, double, std::byte* out) const override {
     constexpr std::size_t together = 8;
     for_each_block<together * scaled_together, together * block_bytes>(

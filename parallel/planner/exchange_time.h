@@ -35,7 +35,7 @@ bool has_stages_in_nodes(const Arrangement& arrangement, const ClusterSheet& clu
 // Between stages.
 GroupLinks stage_links(const Arrangement& arrangement, const ClusterSheet& cluster,
                        const SoftwareProfile& profile);
-// For so long a message to the next stage keeps its sender's link busy.
+// How long a message to the next stage keeps its sender's link busy.
 double stage_sending_seconds(const Transformer& model, const Arrangement& arrangement,
                              const ClusterSheet& cluster, const SoftwareProfile& profile);
 // A message between stages, until the next stage has it whole.

@@ -18,8 +18,8 @@ struct StagePasses {
 // In seconds, if the host is always ahead.
 StagePasses stage_passes(double forward, double input_gradient, double weight_gradient);
 
-// What hosts add that are behind in forward passes; and what they add to that if they are also behind in
-// backward passes. A slower host never adds less.
+// What slow hosts add to the makespan: in forward passes alone, and what backward passes add to that. The
+// sum never falls if hosts become slower.
 struct HostWaits {
   double forward = 0, backward = 0;
   double total() const { return forward + backward; }

@@ -15,8 +15,8 @@ double overlapped_passes(const Arrangement& a) {
   return (1 + std::min(a.pp, a.micro_batches()) * (v - 1)) / v;
 }
 
-// The part of their NICs that messages between stages leave to the other exchanges of a rank meanwhile: at
-// least half, if both get as much of it as they can use.
+// The part of a NIC that messages between stages leave to a rank's other exchanges: at least half, by
+// max-min fairness.
 double nic_part_left(const StepInputs& step, double pass) {
   const Arrangement& a = step.arrangement;
   if (a.pp == 1 || !stage_links(a, step.cluster, step.profile).uses_nics) return 1;

@@ -18,8 +18,8 @@ struct StepInputs {
 };
 
 // Seconds that the replicas' exchange of gradients, and of updated parameters, adds to a step: for a
-// rank with these layers and parameters. A part of it is overlapped with the last passes, which take `waits`
-// longer at most because of hosts.
+// rank with these layers and parameters. A part of it is overlapped with the last passes, which slow
+// hosts lengthen by `waits` at most.
 double exposed_exchange(const StepInputs& step, const LayerKinds& layers,
                         const RankParameters& parameters, const HostWaits& waits);
 // Under ZeRO-3, of one micro-batch: gathers for both passes and scattered gradients, less what is
