@@ -17,7 +17,7 @@ TEST(ClosedTerms, OfAPipelineEqualReplays) {
       const Schedule schedule =
           make_schedule(find_schedule(v > 1 ? "interleaved" : "1f1b"), {p, m, v});
       const std::vector<StagePasses> stages(static_cast<std::size_t>(p) * v,
-                                            {1.0 / v, 1.0 / v, 1.0 / v});
+                                            stage_passes(1.0 / v, 1.0 / v, 1.0 / v));
       PipelineLoad load = {.ranks = 1.0 * p,
                            .virtual_stages = 1.0 * v,
                            .micro_batches = 1.0 * m,
