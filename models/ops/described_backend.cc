@@ -1,87 +1,38 @@
 #include "models/ops/described_backend.h"
 
-#include <algorithm>
-
 namespace lockstep {
-namespace {
-
-double bytes_of(Slice slice) { return static_cast<double>(slice.bytes()); }
-double bytes_of(const Matrix& matrix) {
-  return static_cast<double>(matrix.rows * matrix.columns * element_bytes(matrix.slice.dtype));
-}
-
-// Operations of one product of each query with all keys before it: a multiplication and an addition
-// for each element.
-double attention_product(const AttentionPart& part) {
-  const Count pairs = part.heads * causal_pairs(part.queries, part.keys, part.documents,
-                                                part.length, part.sequences);
-  return 2 * static_cast<double>(pairs) * static_cast<double>(part.head_size);
-}
-double attention_product(const AttentionShape& s) {
-  if (!s.documents.empty()) {
-    const Positions all = Positions::all(s.length);
-    return attention_product(AttentionPart{s.sequences, s.heads, s.head_size, s.kv_heads, all, all,
-                                           s.length, s.documents});
-  }
-  const auto pairs = static_cast<double>(s.sequences * s.heads * s.length * (s.length + 1) / 2);
-  return 2 * pairs * static_cast<double>(s.head_size);
-}
-
-std::string_view product_name(const Matrix& a, const Matrix& b, double beta) {
-  if (a.transposed && b.transposed) return beta == 0 ? "gemm_tt" : "gemm_tt_add";
-  if (a.transposed) return beta == 0 ? "gemm_tn" : "gemm_tn_add";
-  if (b.transposed) return beta == 0 ? "gemm_nt" : "gemm_nt_add";
-  return beta == 0 ? "gemm" : "gemm_add";
-}
-
-// An operation that accesses each of these slices once.
-KernelCall moving(std::string_view name, std::initializer_list<Slice> slices) {
-  KernelCall call{.name = name};
-  for (const Slice& slice : slices) {
-    call.bytes += bytes_of(slice);
-    if (slice.count <= call.shape[0]) continue;
-    call.shape[0] = slice.count;
-    call.dtype = slice.dtype;
-  }
-  return call;
-}
-
-KernelCall attending(std::string_view name, double operations, const AttentionPart& part,
-                     DType dtype) {
-  return {.name = name,
-          .dtype = dtype,
-          .operations = operations,
-          .shape = {part.sequences * part.heads, part.queries.count(), part.head_size},
-          .is_attention = true};
-}
-KernelCall attending(std::string_view name, double operations, const AttentionShape& s,
-                     DType dtype) {
-  return {.name = name,
-          .dtype = dtype,
-          .operations = operations,
-          .shape = {s.sequences * s.heads, s.length, s.head_size},
-          .is_attention = true};
-}
-
-}  // namespace
-
 void DescribedBackend::copy(const Matrix& into, const Matrix& from, double beta) {
-  run({.name = beta == 0 ? "copy" : "copy_add",
-       .dtype = into.slice.dtype,
-       .bytes = (beta == 0 ? 1 : 2) * bytes_of(into) + bytes_of(from),
-       .shape = {into.rows * into.columns, 1, 1}},
+  run(copying(beta == 0 ? "copy" : "copy_add", {into}, {from}, beta),
       [&] { inner_->copy(into, from, beta); });
+}
+void DescribedBackend::copy_each(const Matrices& into, const Matrices& from, double beta) {
+  if (!fuses_) return Backend::copy_each(into, from, beta);
+  run(copying(beta == 0 ? "copy_each" : "copy_each_add", into, from, beta),
+      [&] { inner_->copy_each(into, from, beta); });
 }
 
 void DescribedBackend::gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) {
-  const Count k = a.transposed ? a.rows : a.columns;
-  run({.name = product_name(a, b, beta),
-       .dtype = a.slice.dtype,
-       .operations = 2 * static_cast<double>(c.rows * c.columns) * static_cast<double>(k),
-       .bytes = bytes_of(a.slice) + bytes_of(b.slice) + (beta == 0 ? 1 : 2) * bytes_of(c.slice),
-       .shape = {c.rows, c.columns, k},
-       .is_product = true},
+  run(multiplying(product_name(a, b, beta), a, b, c, beta == 0 ? 0 : bytes_of(c.slice)),
       [&] { inner_->gemm(a, b, c, beta); });
+}
+void DescribedBackend::gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
+                                 Slice bias) {
+  if (!fuses_) return Backend::gemm_bias(a, b, c, base, bias);
+  run(multiplying(base.count > 0 ? "gemm_bias_add" : "gemm_bias", a, b, c,
+                  bytes_of(base) + bytes_of(bias)),
+      [&] { inner_->gemm_bias(a, b, c, base, bias); });
+}
+void DescribedBackend::gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matrix& hidden,
+                                      Slice activated, Slice bias) {
+  if (!fuses_) return Backend::gemm_bias_gelu(a, b, hidden, activated, bias);
+  run(multiplying("gemm_bias_gelu", a, b, hidden, bytes_of(activated) + bytes_of(bias)),
+      [&] { inner_->gemm_bias_gelu(a, b, hidden, activated, bias); });
+}
+void DescribedBackend::gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c,
+                                          Slice hidden) {
+  if (!fuses_) return Backend::gemm_gelu_backward(a, b, c, hidden);
+  run(multiplying("gemm_gelu_backward", a, b, c, bytes_of(hidden)),
+      [&] { inner_->gemm_gelu_backward(a, b, c, hidden); });
 }
 
 // Fused into the epilogue of the preceding product.
@@ -220,7 +171,7 @@ void DescribedBackend::row_products(Slice products, Slice dout, Slice x,
 double DescribedBackend::cross_entropy(Slice logits, std::span<const std::int32_t> targets,
                                        Count real, double scale, double smoothing) {
   double result = 0;
-  run(moving("cross_entropy", {logits, logits}),
+  run(answering("cross_entropy", {logits, logits}),
       [&] { result = inner_->cross_entropy(logits, targets, real, scale, smoothing); });
   return result;
 }
@@ -239,7 +190,7 @@ double DescribedBackend::softmax_gradient(Slice logits, Slice sums,
                                           std::int32_t first_column, Count real, Count vocabulary,
                                           double scale, double smoothing) {
   double result = 0;
-  run(moving("softmax_gradient", {logits, logits, sums}), [&] {
+  run(answering("softmax_gradient", {logits, logits, sums}), [&] {
     result = inner_->softmax_gradient(logits, sums, targets, first_column, real, vocabulary, scale,
                                       smoothing);
   });
@@ -281,7 +232,7 @@ void DescribedBackend::singular_vectors(const Matrix& of, const Matrix& left, co
 }
 double DescribedBackend::squared_norm(Slice x) {
   double result = 0;
-  run(moving("squared_norm", {x}), [&] { result = inner_->squared_norm(x); });
+  run(answering("squared_norm", {x}), [&] { result = inner_->squared_norm(x); });
   return result;
 }
 

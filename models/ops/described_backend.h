@@ -2,35 +2,27 @@
 // shape. A derived class decides what happens with it: charges its time to a clock, or measures it.
 #pragma once
 
-#include <array>
 #include <functional>
 
 #include "models/backend.h"
+#include "models/ops/kernel_call.h"
 
 namespace lockstep {
-
-// One call of a kernel.
-struct KernelCall {
-  // The function's, with the transposed operands of a product ("gemm_nt") and "_add" if it adds to
-  // its result.
-  std::string_view name;
-  DType dtype = DType::f32;
-  double operations = 0;  // multiplications and additions
-  double bytes = 0;       // of memory, each operand accessed once
-  // Products: rows, columns, depth. Attention: sequences times heads, queries, head size. Others:
-  // elements of the largest operand.
-  std::array<Count, 3> shape = {1, 1, 1};
-  bool is_attention = false;
-  bool is_product = false;  // of two matrices
-};
 
 class DescribedBackend : public Backend {
  public:
   // `inner` computes and must outlive it; null: nothing is computed, and losses and norms are 0.
-  explicit DescribedBackend(Backend* inner) : inner_(inner) {}
+  // `fuses`: a product with an operation before or after it is one operation, as on GPUs.
+  explicit DescribedBackend(Backend* inner, bool fuses = false) : inner_(inner), fuses_(fuses) {}
 
   void copy(const Matrix& into, const Matrix& from, double beta) override;
+  void copy_each(const Matrices& into, const Matrices& from, double beta) override;
   void gemm(const Matrix& a, const Matrix& b, const Matrix& c, double beta) override;
+  void gemm_bias(const Matrix& a, const Matrix& b, const Matrix& c, Slice base,
+                 Slice bias) override;
+  void gemm_bias_gelu(const Matrix& a, const Matrix& b, const Matrix& hidden, Slice activated,
+                      Slice bias) override;
+  void gemm_gelu_backward(const Matrix& a, const Matrix& b, const Matrix& c, Slice hidden) override;
   void add_bias(Slice out, Slice base, Slice bias, Count rows) override;
   void sum_rows(Slice sum, Slice x, Count rows) override;
   void bias_dropout_add(Slice out, Slice base, Slice x, Slice bias, Count rows,
@@ -97,6 +89,7 @@ class DescribedBackend : public Backend {
 
  private:
   Backend* inner_;
+  const bool fuses_;
 };
 
 }  // namespace lockstep
