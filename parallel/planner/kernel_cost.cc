@@ -16,6 +16,14 @@ constexpr GemmTile tiles[] = {
     {128, 128, &SoftwareProfile::tile_128x128}, {128, 64, &SoftwareProfile::tile_128x64},
     {64, 128, &SoftwareProfile::tile_64x128},   {64, 64, &SoftwareProfile::tile_64x64}};
 
+// Tensor cores read rows of whole units.
+double of_alignment(double length, const SoftwareProfile& profile) {
+  constexpr double unit = 64, least_unit = 8;
+  if (std::fmod(length, least_unit) != 0) return 1 + profile.unaligned_8_cost;
+  if (std::fmod(length, unit) != 0) return 1 + profile.unaligned_64_cost;
+  return 1;
+}
+
 constexpr double PassCost::*sums[] = {
     &PassCost::at_peak,      &PassCost::sustained, &PassCost::quantisation,
     &PassCost::memory_bound, &PassCost::tensor,    &PassCost::context,
@@ -54,6 +62,7 @@ PassCost product_cost(const ProductShape& shape, const ClusterSheet& cluster,
         std::min(in_waves, waves * 2 * tile.rows * tile.columns * (k + profile.tile_prologue) /
                                (peak / cluster.multiprocessors * efficiency * profile.*tile.rate));
   }
+  in_waves *= of_alignment(n, profile) * of_alignment(k, profile);
   const double operands =
       (fp8 ? 1 : bytes_of_16_bit) * batch * (m * k + k * n) + bytes_of_16_bit * batch * m * n;
   const double seconds =

@@ -1,7 +1,8 @@
 // How long kernels take on a GPU: matrix products in waves of tiles, and kernels bound by memory.
 //
 //   product    waves of tiles: tiles / multiprocessors, rounded up, each as long as its inner
-//              dimension; or as its operands take to pass through memory
+//              dimension, and longer if rows are not aligned; or as its operands take to pass
+//              through memory
 //   others     the bytes that they read and write, at the memory's bandwidth
 //
 // Every kernel also takes the time of its launch. The forms are those of the vendor's guide to tile

@@ -60,6 +60,8 @@ const std::vector<ConstantField<P>>& profile_fields() {
       {"tile_64x128", "fraction", &P::tile_64x128},
       {"tile_64x64", "fraction", &P::tile_64x64},
       {"tile_prologue", "elements", &P::tile_prologue},
+      {"unaligned_64_cost", "ratio", &P::unaligned_64_cost, true},
+      {"unaligned_8_cost", "ratio", &P::unaligned_8_cost, true},
       {"grouped_relative_efficiency", "fraction", &P::grouped_relative_efficiency, true},
       {"attention_forward_relative_efficiency", "fraction",
        &P::attention_forward_relative_efficiency},

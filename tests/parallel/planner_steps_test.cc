@@ -249,6 +249,25 @@ TEST(PlannerSteps, TakeAsLongAsTheHostNeeds) {
   EXPECT_NEAR(part(step(1), "issue") + passes, 2 * kernels, 1e-6);
 }
 
+// A product takes longer for each of N and K that is not a multiple of 64 or even of 8, M is free.
+TEST(PlannerSteps, ChargeUnalignedProducts) {
+  PlanCase c = read(a_case(gpt2(96, 12288, 96), 96, megatron_plan(8, 12, 4, 1, 12)));
+  c.profile.launch_seconds = 0;
+  const auto seconds = [&](double n, double k) {
+    return product_cost({.m = 8001, .n = n, .k = k}, c.cluster, c.profile).total();
+  };
+  const std::array<double, 3> lengths = {4096, 4088, 4090};
+  std::array<std::array<double, 3>, 3> before{};
+  for (std::size_t n = 0; n < 3; ++n)
+    for (std::size_t k = 0; k < 3; ++k) before[n][k] = seconds(lengths[n], lengths[k]);
+  c.profile.unaligned_64_cost = 0.25;
+  c.profile.unaligned_8_cost = 2;
+  const std::array<double, 3> longer = {1, 1.25, 3};
+  for (std::size_t n = 0; n < 3; ++n)
+    for (std::size_t k = 0; k < 3; ++k)
+      EXPECT_NEAR(seconds(lengths[n], lengths[k]) / before[n][k], longer[n] * longer[k], 1e-9);
+}
+
 constexpr double ClusterSheet::*rates[] = {
     &ClusterSheet::peak_16bit, &ClusterSheet::peak_fp8, &ClusterSheet::memory_bytes_per_second,
     &ClusterSheet::nvlink_bytes_per_second, &ClusterSheet::nic_bytes_per_second};
