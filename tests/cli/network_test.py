@@ -49,9 +49,9 @@ class Network(unittest.TestCase):
             self.assertGreater(sent, steps * ranks[rank]["sent_bytes"]["total"])
 
     def test_mpich_goes_over_the_links(self):
-        rate, sent = 100e6 / 8, 1 << 20
+        rate, sent = 100e6 / 8, 1 << 18
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([SOURCE / "bench" / "network.sh", "2", "100mbit", PROGRAM, "bench", "all_reduce", "-b", "1M", "-e", "1M", "-n", "3", "-w", "1",
+            done = subprocess.run([SOURCE / "bench" / "network.sh", "2", "100mbit", PROGRAM, "bench", "all_reduce", "-b", "256K", "-e", "256K", "-n", "3", "-w", "1",
                                    "--algorithm", "ring", "--json", "r.json"], cwd=folder, capture_output=True, text=True, timeout=60,
                                   env={**os.environ, "MPI": "mpich", "BURST": "64k"})
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
