@@ -110,6 +110,9 @@ for technique in ddp fsdp ps pipeline tp sp ring-attention ulysses cp; do
   step "$technique" 30 "$bin/lockstep" train "$technique" "${arguments[@]}"
 done
 step gpt2 90 "$bin/lockstep" bench model "${model[@]}" --steps 20 --threads 1 --json "$out/gpt2.json"
+shapes=(--model nano --global-batch 8)
+step calibrate 60 "$bin/lockstep" calibrate --device cuda --ranks 2 "${shapes[@]}" --most-bytes 4M --json "$out/gpus.json"
+step score 60 python3 bench/calibrate/score.py "$bin/lockstep" "$out/gpus.json" --device cuda --ranks 2 --rounds 2 --json "$out/score.json"
 if python3 -c 'import torch' 2>/dev/null; then
   step pytorch 120 python3 bench/techniques/pytorch_gpt2.py --json "$out/pytorch.json"
 else

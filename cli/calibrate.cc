@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bench/calibrate/measured_collectives.h"
 #include "bench/calibrate/measured_kernels.h"
@@ -15,6 +16,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/train_options.h"
+#include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/file.h"
 #include "collectives/base/json_text.h"
@@ -28,7 +30,7 @@ namespace {
 struct CalibrateCommand {
   KernelShapes shapes{.training = default_options("serial"), .ranks = {2, 4, 8}};
   std::vector<std::string> models = {"nano"};
-  std::string most_bytes = "16M", json = "machine.json";
+  std::string device = "host", most_bytes = "16M", json = "machine.json";
 };
 
 // One line, on terminals only.
@@ -53,6 +55,19 @@ Count given_most_bytes(const CalibrateCommand& c, int ranks) {
   return bytes;
 }
 
+// The one in the file that will be written, if it is one.
+std::optional<MachineProfile> profile_in(const std::string& path) {
+  try {
+    return read_machine_profile(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+bool is_of_processes(const MeasuredCollective& measured) {
+  return measured.transport == "openmpi" || measured.transport == "mpich";
+}
+
 Count read(CalibrateCommand& c) {
   for (const int ranks : c.shapes.ranks)
     require(ranks >= least_ranks && ranks <= most_ranks, fmt::format("--ranks {}", ranks),
@@ -66,7 +81,13 @@ Count read(CalibrateCommand& c) {
     c.shapes.training.model = model;
     plan_of(c.shapes.training, 1);  // refuses what no plan can be made of
   }
+  require(c.device != "none", "--device none", "choose host or cuda");
   check_writable(c.json);
+  if (const auto old = profile_in(c.json))
+    require(old->is_of_gpu() == (c.device == "cuda"),
+            fmt::format("{} is a profile of {}", printable(c.json),
+                        old->is_of_gpu() ? "GPUs" : "the host"),
+            "it would be lost: choose another file with --json");
   return bytes;
 }
 
@@ -85,13 +106,14 @@ void write(const MachineProfile& profile, nlohmann::ordered_json file, const std
   write_file(path, json_text(file));
 }
 
-void print_collectives(const MachineProfile& profile, std::string_view transport) {
+// Of one transport, or of all.
+void print_collectives(const MachineProfile& profile, std::string_view transport = "") {
   fmt::print("{:<9} {:<16} {:<9} {:>5} {:>10} {:>11}\n", "transport", "collective", "algorithm",
              "ranks", "alpha us", "1/beta GB/s");
   for (const auto& [own_transport, operation, algorithm, ranks, alpha_s, beta_s_per_byte] :
        fitted_collectives(profile))
-    if (own_transport == transport && operation != "barrier")
-      fmt::print("{:<9} {:<16} {:<9} {:>5} {:>10.2f} {:>11}\n", transport, operation, algorithm,
+    if ((transport.empty() || own_transport == transport) && operation != "barrier")
+      fmt::print("{:<9} {:<16} {:<9} {:>5} {:>10.2f} {:>11}\n", own_transport, operation, algorithm,
                  ranks, 1e6 * alpha_s,
                  beta_s_per_byte > 0 ? fmt::format("{:.3f}", 1e-9 / beta_s_per_byte) : "-");
 }
@@ -108,6 +130,8 @@ int run_processes(const CalibrateCommand& c) {
   check_writable(c.json);
   const nlohmann::ordered_json file = read_machine_file(c.json);
   MachineProfile profile = machine_profile(file, c.json);
+  require(!profile.is_of_gpu(), printable(c.json) + " is a profile of GPUs, under mpirun or srun",
+          "only collectives of the host are added there: name a profile of the host");
   require_this_machine(profile, environment_json(), c.json);
   const std::string transport = launch_transport();
   std::erase_if(profile.collectives, [&](const MeasuredCollective& old) {
@@ -128,43 +152,46 @@ int run_processes(const CalibrateCommand& c) {
   return 0;
 }
 
-// Those of processes in the file that will be written.
-std::ptrdiff_t collectives_of_processes(const std::string& path) {
-  try {
-    const MachineProfile old = read_machine_profile(path);
-    return std::ranges::count_if(old.collectives, [](const MeasuredCollective& each) {
-      return each.transport != "threads";
-    });
-  } catch (const Error&) {
-    return 0;  // there is no profile
-  }
-}
-
 int run(CalibrateCommand& c) {
   const Count most_bytes = read(c);
-  nlohmann::ordered_json file = result_head("lockstep.machine/1", nullptr);
-  MachineProfile profile{.cores = file["environment"]["cores"]};
+  Device& device = device_named(c.device);
+  nlohmann::ordered_json file = result_head("lockstep.machine/1", &device);
+  MachineProfile profile{.cores = file["environment"]["cores"],
+                         .gpus = device.enqueues() ? cuda_gpus() : 0};
+  profile.processors(c.shapes.ranks.back());  // refuses more ranks than GPUs
   // Twice, some time apart: a machine may be slow for seconds.
   for (const char* round : {"1 of 2", "2 of 2"}) {
     for (const std::string& model : c.models) {
       c.shapes.training.model = model;
-      measure_kernels(profile, c.shapes, most_bytes,
-                      progress_of(fmt::format("{}: kernels of {}", round, model)));
+      const auto progress = progress_of(fmt::format("{}: kernels of {}", round, model));
+      if (profile.is_of_gpu())
+        measure_kernels_of_gpu(profile, device, c.shapes, most_bytes, progress);
+      else
+        measure_kernels(profile, c.shapes, most_bytes, progress);
     }
-    measure_collectives(profile, c.shapes.ranks, most_bytes,
+    measure_collectives(profile, device, c.shapes.ranks, most_bytes,
                         progress_of(fmt::format("{}: collectives", round)));
   }
-  const std::ptrdiff_t lost = collectives_of_processes(c.json);
+  const auto old = profile_in(c.json);
+  const std::ptrdiff_t lost =
+      old ? std::ranges::count_if(old->collectives, is_of_processes) : std::ptrdiff_t{0};
   write(profile, file, c.json);
-  print_collectives(profile, "threads");
+  print_collectives(profile);
   if (lost > 0)
     fmt::print(
         "no longer in the file: {} time{} of collectives of processes; measure them again under "
         "mpirun\n",
         lost, lost == 1 ? "" : "s");
-  fmt::print("{} kernels and {} collectives measured, of up to {} ranks on {} core{}: {}\n",
-             profile.kernels.size(), profile.collectives.size(), c.shapes.ranks.back(),
-             profile.cores, profile.cores == 1 ? "" : "s", c.json);
+  if (profile.is_of_gpu())
+    fmt::print(
+        "a product in {} takes {:.1f} % longer for each of its columns and its depth that is no "
+        "multiple of 64, and {:.1f} % if it is none of 8\n",
+        name_of(profile.alignment.dtype), 100 * profile.alignment.of_64,
+        100 * profile.alignment.of_8);
+  const int processors = profile.is_of_gpu() ? profile.gpus : profile.cores;
+  fmt::print("{} kernels and {} collectives measured, of up to {} ranks on {} {}{}: {}\n",
+             profile.kernels.size(), profile.collectives.size(), c.shapes.ranks.back(), processors,
+             profile.is_of_gpu() ? "GPU" : "core", processors == 1 ? "" : "s", c.json);
   return 0;
 }
 
@@ -173,8 +200,9 @@ int run(CalibrateCommand& c) {
 void add_calibrate(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "calibrate",
-      "measure this machine: kernels at the shapes of a model, copies and collectives; plan "
-      "--profile then predicts seconds. Under mpirun: add the collectives of its processes");
+      "measure this machine, or its GPUs: kernels at the shapes of a model, copies and "
+      "collectives; "
+      "plan --profile then predicts seconds. Under mpirun: add the collectives of its processes");
   when_chosen(*app, [app, &chosen] {
     auto command = std::make_shared<CalibrateCommand>();
     CalibrateCommand& c = *command;
@@ -185,6 +213,10 @@ void add_calibrate(CLI::App& program, Command& chosen) {
         ->capture_default_str();
     add_train_options(*app, c.shapes.training,
                       {"global-batch", "sequence-length", "dtype", "optimizer"});
+    app->add_option("--device", c.device,
+                    "host; or cuda: kernels on a GPU, and collectives over NCCL, or in the memory "
+                    "of the only GPU")
+        ->capture_default_str();
     app->add_option("--ranks", c.shapes.ranks,
                     "numbers of ranks that will divide the work, and that collectives have")
         ->delimiter(',')

@@ -1,8 +1,13 @@
 // What a simulated rank's work costs on the machine of a profile. All ranks share the charges: in
 // virtual time they take turns on one thread of the system.
+//
+// A rank on a GPU has two clocks. The simulated one is that of its stream; its host's is ahead, and issues
+// kernels. A kernel begins when the one before it has ended, and it is issued; where the host waits for a
+// number, both clocks meet. Messages between GPUs are enqueued, and do not hold up the host.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +35,7 @@ class Charges final : public ArrivalWatch {
   void stop() { clock_ = nullptr; }
   const Spent& spent() const { return spent_; }
 
+  bool is_of_gpu() const { return issue_.has_value(); }
   void kernel(const KernelCall& call);
   // A copy or reduction. Inside a collective or a message, its time is part of theirs.
   void copy(const KernelCall& call);
@@ -44,18 +50,23 @@ class Charges final : public ArrivalWatch {
 
  private:
   bool is_inside() const { return inside_.contains(clock_->thread()); }
-  // Takes this rank's processor for so long, or the core that is free first.
+  // Takes this rank's processor for so long, or the shared one that is free first.
   void spend(double seconds, double& sum);
+  // The host issues a kernel, with so much work of its own before it: lets the stream's clock pass until
+  // then.
+  void issue(const KernelCall& call, double own_seconds);
   // The measured time of an operation, on the cores that it kept busy, divided between its ranks.
   double own_seconds(std::string_view operation, Count bytes, int ranks) const;
 
   KernelTimes kernels_;
+  std::optional<KernelTimes> issue_;  // of a GPU
   CollectiveTimes collectives_;
-  bool shares_cores_;
+  bool has_real_messages_;
   std::string algorithm_;
-  std::vector<double> free_at_;  // by core
+  std::vector<double> free_at_;  // by shared core or GPU; empty: each rank has its own
   RankClock* clock_ = nullptr;   // of any rank: it is that of the thread that runs
   double started_at_ = -1;
+  std::map<const void*, double> hosts_;  // the time of each thread's host, for GPUs
   // Of each thread: how deep it is in collectives and messages whose time is known, and whether the
   // collectives in which it is have a time of their own.
   std::map<const void*, int> inside_;
@@ -65,7 +76,8 @@ class Charges final : public ArrivalWatch {
 
 class ChargedBackend final : public DescribedBackend {
  public:
-  explicit ChargedBackend(Charges& charges) : DescribedBackend(nullptr), charges_(charges) {}
+  explicit ChargedBackend(Charges& charges)
+      : DescribedBackend(nullptr, charges.is_of_gpu()), charges_(charges) {}
   std::string_view name() const override { return "profile"; }
 
  private:

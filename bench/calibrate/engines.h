@@ -26,8 +26,8 @@ struct EngineSeconds {
 };
 
 // `spent` is what virtual time says of the plan.
-std::optional<double> closed_form_seconds(const Plan& plan, const PredictedStep& spent, int cores,
-                                          Clock clock, const LinkModel& links);
+std::optional<double> closed_form_seconds(const Plan& plan, const PredictedStep& spent,
+                                          int processors, Clock clock, const LinkModel& links);
 // Trains so many steps, and two more. Throws as predict_step() does.
 EngineSeconds engine_seconds(const Plan& plan, const MachineProfile& profile, Clock clock,
                              const LinkModel& links, int steps);

@@ -16,17 +16,27 @@ double thread_cpu_seconds() {
 
 }  // namespace
 
-void KernelRecorder::run(const KernelCall& call, const std::function<void()>& work) {
-  if (std::this_thread::get_id() != thread_ || !records_ || depth_ > 0) return work();
-  ++depth_;
+void KernelRecorder::time(const std::function<void()>& work, bool waits, Times& times) {
+  DeviceEvent begin_there;
+  if (gpu_) {
+    keep_busy_();
+    begin_there = gpu_->record(true);
+  }
   const double begin = thread_cpu_seconds();
   work();
-  const double end = thread_cpu_seconds();
-  --depth_;
-  between_s_ += begin - ended_at_;
+  const double here = thread_cpu_seconds() - begin;
+  if (gpu_ && !waits) times.issue.push_back(here);
+  times.own.push_back(gpu_ ? gpu_->seconds_between(begin_there, gpu_->record(true)) : here);
+}
+
+void KernelRecorder::run(const KernelCall& call, const std::function<void()>& work) {
+  if (std::this_thread::get_id() != thread_ || !records_ || depth_ > 0) return work();
+  between_s_ += thread_cpu_seconds() - ended_at_;
   ++calls_;
-  seconds_[{std::string(call.name), call.dtype, call.shape, call.operations, call.bytes}].push_back(
-      end - begin);
+  ++depth_;
+  time(work, call.waits,
+       times_[{std::string(call.name), call.dtype, call.shape, call.operations, call.bytes}]);
+  --depth_;
   if (yields_) std::this_thread::yield();
   ended_at_ = thread_cpu_seconds();  // the recorder's own work is not the rank's
 }
@@ -37,7 +47,7 @@ void KernelRecorder::start() {
 }
 
 void KernelRecorder::add_to(std::vector<MeasuredKernel>& kernels, double OwnSeconds::*time) const {
-  for (const auto& [key, seconds] : seconds_) {
+  for (const auto& [key, times] : times_) {
     const auto& [name, dtype, shape, operations, bytes] = key;
     auto known = std::ranges::find_if(kernels, [&](const MeasuredKernel& kernel) {
       return Key{kernel.name, kernel.dtype, kernel.shape, kernel.operations, kernel.bytes} == key;
@@ -46,7 +56,8 @@ void KernelRecorder::add_to(std::vector<MeasuredKernel>& kernels, double OwnSeco
       known = kernels.insert(
           kernels.end(),
           {.name = name, .dtype = dtype, .shape = shape, .operations = operations, .bytes = bytes});
-    take_mean(known->seconds.*time, percentile(seconds, 0.5));
+    take_mean(known->seconds.*time, percentile(times.own, 0.5));
+    if (!times.issue.empty()) take_mean(known->seconds.issue, percentile(times.issue, 0.5));
   }
 }
 

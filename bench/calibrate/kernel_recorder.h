@@ -1,6 +1,7 @@
-// The CPU time of every operation of one rank, by kernel and shape.
+// The time of every operation of one rank, by kernel and shape: CPU time, or a GPU's.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -17,23 +18,34 @@ class KernelRecorder {
  public:
   // With `yields`, another thread may run after each operation, as where ranks wait for each other.
   explicit KernelRecorder(bool yields = false) : yields_(yields) {}
-  // Runs `work` and, while recording, keeps its CPU time. An operation inside another is part of it.
+  // For operations of a GPU. Each is enqueued behind keep_busy(), work that takes longer than enqueueing
+  // does: a GPU that waits for its host would take the host's time.
+  KernelRecorder(Device& gpu, std::function<void()> keep_busy)
+      : gpu_(&gpu), keep_busy_(std::move(keep_busy)) {}
+  // Runs `work` and, while recording, keeps its time. An operation inside another is part of it.
   void run(const KernelCall& call, const std::function<void()>& work);
   // From here to stop(), operations and the time between them count.
   void start();
   void stop() { records_ = false; }
 
   // The median time of each operation, in `kernels` as `time` of its seconds, or the mean of it and of
-  // what is there; adds operations that are not there yet.
+  // what is there; adds operations that are not there yet. The same for the CPU time in which they were
+  // enqueued, unless the host waits for their number.
   void add_to(std::vector<MeasuredKernel>& kernels, double OwnSeconds::*time) const;
   double mean_between() const { return calls_ > 0 ? between_s_ / static_cast<double>(calls_) : 0; }
 
  private:
   using Key = std::tuple<std::string, DType, std::array<Count, 3>, double, double>;
+  struct Times {
+    std::vector<double> own, issue;
+  };
+  void time(const std::function<void()>& work, bool waits, Times& times);
 
-  std::map<Key, std::vector<double>> seconds_;
+  Device* gpu_ = nullptr;
+  std::function<void()> keep_busy_;
+  std::map<Key, Times> times_;
   const std::thread::id thread_ = std::this_thread::get_id();
-  const bool yields_;
+  const bool yields_ = false;
   bool records_ = false;
   int depth_ = 0;
   double ended_at_ = 0, between_s_ = 0;
@@ -42,8 +54,8 @@ class KernelRecorder {
 
 class RecordedBackend final : public DescribedBackend {
  public:
-  RecordedBackend(Backend& inner, KernelRecorder& recorder)
-      : DescribedBackend(&inner), inner_name_(inner.name()), recorder_(recorder) {}
+  RecordedBackend(Backend& inner, KernelRecorder& recorder, bool fuses = false)
+      : DescribedBackend(&inner, fuses), inner_name_(inner.name()), recorder_(recorder) {}
   std::string_view name() const override { return inner_name_; }
 
  private:

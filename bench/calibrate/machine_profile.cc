@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "collectives/base/cuda_module.h"
 #include "collectives/base/error.h"
 #include "collectives/base/json_text.h"
 #include "collectives/base/printable.h"
@@ -78,18 +79,21 @@ class ProfileReader {
   std::string where_;
 };
 
-OwnSeconds own_seconds(const ProfileReader& entry) {
+OwnSeconds own_seconds(const ProfileReader& entry, bool is_of_gpu) {
+  if (is_of_gpu)
+    return {.alone = entry.seconds("alone_s"),
+            .issue = entry.has("issue_s") ? entry.seconds("issue_s") : 0};
   OwnSeconds own{.alone = entry.seconds("alone_s"), .together = entry.seconds("together_s")};
   if (entry.has("in_turns_s")) own.in_turns = entry.seconds("in_turns_s");
   return own;
 }
 
-MeasuredKernel measured_kernel(const ProfileReader& entry) {
+MeasuredKernel measured_kernel(const ProfileReader& entry, bool is_of_gpu) {
   MeasuredKernel kernel{.name = entry.text("name"),
                         .dtype = dtype_from_name(entry.text("dtype")),
                         .operations = entry.number("operations", 0),
                         .bytes = entry.number("bytes", 0),
-                        .seconds = own_seconds(entry)};
+                        .seconds = own_seconds(entry, is_of_gpu)};
   const ordered_json& shape = entry.value("shape");
   entry.refuse_unless(shape.is_array() && shape.size() == kernel.shape.size(), "shape");
   for (std::size_t i = 0; i < kernel.shape.size(); ++i) {
@@ -123,6 +127,17 @@ void fit(const std::vector<const MeasuredCollective*>& sizes, FittedCollective& 
 }
 
 }  // namespace
+
+int MachineProfile::processors(int ranks) const {
+  if (!is_of_gpu()) return cores;
+  if (!has_own_gpus()) return 1;
+  require(
+      ranks <= gpus, [&] { return fmt::format("{} ranks on {} GPUs", ranks, gpus); },
+      "some GPUs would have several ranks, which was not measured: use as many ranks as GPUs, or "
+      "let all "
+      "share one, with CUDA_VISIBLE_DEVICES=0 in calibrate, plan and train");
+  return ranks;
+}
 
 std::vector<FittedCollective> fitted_collectives(const MachineProfile& profile) {
   std::map<std::tuple<std::string, std::string, std::string, int>,
@@ -158,16 +173,30 @@ MachineProfile machine_profile(const ordered_json& json, const std::string& path
   MachineProfile profile{.host = environment.text("host"),
                          .processor = environment.text("processor"),
                          .time = environment.text("time"),
-                         .cores = static_cast<int>(environment.count("cores")),
-                         .between_kernels = own_seconds(file.object("between_kernels"))};
+                         .cores = static_cast<int>(environment.count("cores"))};
+  if (file.has("gpus")) {
+    profile.gpus = static_cast<int>(file.count("gpus"));
+    profile.gpu = environment.object("gpu").text("name");
+    const ProfileReader alignment = file.object("alignment");
+    profile.alignment = {.dtype = dtype_from_name(alignment.text("dtype")),
+                         .of_64 = alignment.number("unaligned_64_cost", 0),
+                         .of_8 = alignment.number("unaligned_8_cost", 0)};
+  }
+  const ProfileReader between = file.object("between_kernels");
+  if (profile.is_of_gpu())
+    profile.between_kernels.issue = between.seconds("issue_s");
+  else
+    profile.between_kernels = own_seconds(between, false);
   file.for_each("kernels", [&](const ProfileReader& entry) {
-    profile.kernels.push_back(measured_kernel(entry));
+    profile.kernels.push_back(measured_kernel(entry, profile.is_of_gpu()));
   });
   file.for_each("collectives", [&](const ProfileReader& entry) {
     // A file of an older version has none.
     const std::string transport = entry.has("transport") ? entry.text("transport") : "threads";
-    entry.refuse_unless(std::ranges::count(transports, transport) > 0, "transport");
     entry.refuse_unless(entry.count("ranks") > 1, "ranks");
+    entry.refuse_unless(profile.is_of_gpu() ? transport == profile.transport_of_threads()
+                                            : std::ranges::count(host_transports, transport) > 0,
+                        "transport");
     profile.collectives.push_back({.transport = transport,
                                    .operation = entry.text("operation"),
                                    .algorithm = entry.text("algorithm"),
@@ -187,21 +216,36 @@ void require_this_machine(const MachineProfile& profile, const ordered_json& env
           return fmt::format("{} was measured on another machine: its {} is {}, this one's is {}",
                              printable(path), what, there, here);
         },
-        "measure this one: lockstep calibrate");
+        profile.is_of_gpu() ? "measure this one: lockstep calibrate --device cuda"
+                            : "measure this one: lockstep calibrate");
   };
   is_same("host", printable(profile.host), printable(environment["host"].get<std::string>()));
   is_same("processor", printable(profile.processor),
           printable(environment["processor"].get<std::string>()));
   is_same("number of cores", profile.cores, environment["cores"].get<int>());
+  if (!profile.is_of_gpu()) return;
+  is_same("GPU", printable(profile.gpu), printable(cuda_gpu().name));
+  is_same("number of GPUs", profile.gpus, cuda_gpus());
 }
 
 ordered_json machine_json(const MachineProfile& profile) {
   const auto own = [](const OwnSeconds& seconds) {
-    return ordered_json{{"alone_s", seconds.alone},
-                        {"together_s", seconds.together},
-                        {"in_turns_s", seconds.in_turns}};
+    ordered_json json;
+    for (const auto& [key, value] : {std::pair{"alone_s", seconds.alone},
+                                     {"together_s", seconds.together},
+                                     {"in_turns_s", seconds.in_turns},
+                                     {"issue_s", seconds.issue}})
+      if (value > 0) json[key] = value;
+    return json;
   };
-  ordered_json json = {{"between_kernels", own(profile.between_kernels)}};
+  ordered_json json;
+  if (profile.is_of_gpu()) {
+    json["gpus"] = profile.gpus;
+    json["alignment"] = {{"dtype", name_of(profile.alignment.dtype)},
+                         {"unaligned_64_cost", profile.alignment.of_64},
+                         {"unaligned_8_cost", profile.alignment.of_8}};
+  }
+  json["between_kernels"] = own(profile.between_kernels);
   for (const MeasuredKernel& kernel : profile.kernels) {
     ordered_json& entry =
         json["kernels"].emplace_back(ordered_json{{"name", kernel.name},

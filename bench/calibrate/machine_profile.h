@@ -13,9 +13,12 @@ namespace lockstep {
 
 // The seconds of CPU time that something takes on one rank alone; on one rank for each core, which share
 // caches and memory; and on more ranks than cores, which take turns and find the caches full of others' data.
+// Or, of a GPU, which has no ranks beside it: its own time, and the CPU time in which the host enqueues the
+// kernel, unless it waits for it.
 struct OwnSeconds {
   double alone = 0, together = 0;
   double in_turns = 0;  // 0 in a file of an older version
+  double issue = 0;     // of a GPU; 0: the host waits for the kernel
 };
 
 // For times that are measured twice, some time apart: their mean. 0: not measured yet.
@@ -31,8 +34,8 @@ struct MeasuredKernel {
   OwnSeconds seconds;
 };
 
-// How ranks exchange messages: threads of a process; or processes, by an MPI library.
-inline constexpr std::string_view transports[] = {"threads", "openmpi", "mpich"};
+// How ranks on the host exchange messages: threads of a process; or processes, by an MPI library.
+inline constexpr std::string_view host_transports[] = {"threads", "openmpi", "mpich"};
 
 // From a barrier until the last rank has ended, if this many ranks run on the machine's cores.
 struct MeasuredCollective {
@@ -43,12 +46,30 @@ struct MeasuredCollective {
   double seconds = 0;
 };
 
+// What a product of a GPU takes longer for each of its columns and its depth that is no multiple of 64
+// elements, or even of 8, as a part of its time. A software profile of the planner takes the same numbers.
+struct AlignmentCosts {
+  DType dtype = DType::f32;
+  double of_64 = 0, of_8 = 0;
+};
+
 struct MachineProfile {
+  bool is_of_gpu() const { return gpus > 0; }
+  // Each rank has a GPU of its own; otherwise all share the only one.
+  bool has_own_gpus() const { return gpus > 1; }
+  // On which so many ranks compute. Throws Error (bad_input) if there are several GPUs, but too few.
+  int processors(int ranks) const;
+  // How ranks that are threads exchange messages.
+  std::string transport_of_threads() const { return has_own_gpus() ? "nccl" : "threads"; }
+
   std::string host, processor, time;
   int cores = 0;
+  std::string gpu;             // its name; empty if kernels were measured on the host
+  int gpus = 0;                // how many there are
   OwnSeconds between_kernels;  // from the end of a kernel to the begin of the next, on average
   std::vector<MeasuredKernel> kernels;
   std::vector<MeasuredCollective> collectives;
+  AlignmentCosts alignment;  // of a GPU
 };
 
 // Fits alpha_s + bytes * beta_s_per_byte to the times of one collective at all sizes, with the least
@@ -67,7 +88,7 @@ MachineProfile read_machine_profile(const std::string& path);
 nlohmann::ordered_json read_machine_file(const std::string& path);
 MachineProfile machine_profile(const nlohmann::ordered_json& json, const std::string& path);
 // Throws Error (bad_input) if it was measured on another host, processor, or number of cores than
-// those of `environment` (environment_json).
+// those of `environment` (environment_json), or if this machine does not have its GPUs.
 void require_this_machine(const MachineProfile& profile, const nlohmann::ordered_json& environment,
                           const std::string& path);
 // The lists as JSON, without the head of the file.

@@ -14,7 +14,7 @@ constexpr const char* training_operations[] = {"all_reduce", "reduce_scatter", "
                                                "all_to_all", "send_recv",      "broadcast",
                                                "reduce",     "barrier"};
 
-BenchOptions options_for(const OperationEntry& entry, Count most_bytes) {
+BenchOptions options_for(const OperationEntry& entry, Count most_bytes, Device& device) {
   constexpr Count least_bytes = 1024;
   BenchOptions options{.operation = std::string(entry.name),
                        .algorithms = {"auto"},
@@ -24,6 +24,7 @@ BenchOptions options_for(const OperationEntry& entry, Count most_bytes) {
                        .iterations = 21,
                        .warmup = 3,
                        .checks = 0,
+                       .device = &device,
                        .prints = false};
   if (std::ranges::count(entry.algorithms, "ring", &AnyAlgorithm::name) > 0)
     options.algorithms.push_back("ring");
@@ -47,8 +48,9 @@ void measure_operation(RankContext& context, const char* name, const std::string
                        Count most_bytes, const LaunchOptions& world, MachineProfile& profile) {
   const OperationEntry& entry = find_operation(name);
   const int ranks = context.world.size();
-  const BenchRun run =
-      bench_operation(context, entry, ranks, options_for(entry, most_bytes), world);
+  const BenchRun run = bench_operation(
+      context, entry, ranks,
+      options_for(entry, most_bytes, world.device ? *world.device : host_device()), world);
   if (context.world.rank() != 0) return;
   for (const BenchResult& result : run.results)
     // Training operates in place where an operation can.
@@ -63,15 +65,16 @@ void measure_operation(RankContext& context, const char* name, const std::string
 
 }  // namespace
 
-void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks, Count most_bytes,
-                         const std::function<void(double)>& progress) {
+void measure_collectives(MachineProfile& profile, Device& device, const std::vector<int>& ranks,
+                         Count most_bytes, const std::function<void(double)>& progress) {
   const auto works = static_cast<double>(ranks.size() * std::size(training_operations));
   double done = 0;
   for (const int p : ranks)
     for (const char* name : training_operations) {
-      const LaunchOptions world{.ranks = p};
+      const LaunchOptions world{.ranks = p, .device = &device};
       launch(world, [&](RankContext& context) {
-        measure_operation(context, name, "threads", most_bytes, world, profile);
+        measure_operation(context, name, profile.transport_of_threads(), most_bytes, world,
+                          profile);
       });
       progress(++done / works);
     }

@@ -10,10 +10,10 @@
 namespace lockstep {
 
 // Adds the times of the operations that training uses, with the algorithms `auto` and `ring`, for
-// each number of ranks, which are threads, and from 1 KiB to `most_bytes`. Calls progress(share) from
-// time to time.
-void measure_collectives(MachineProfile& profile, const std::vector<int>& ranks, Count most_bytes,
-                         const std::function<void(double)>& progress);
+// each number of ranks, which are threads with data on `device`, and from 1 KiB to `most_bytes`. Calls
+// progress(share) from time to time.
+void measure_collectives(MachineProfile& profile, Device& device, const std::vector<int>& ranks,
+                         Count most_bytes, const std::function<void(double)>& progress);
 // The same between the processes that mpirun started. Every process calls it, with the same claims. Returns
 // whether this one is rank 0: only rank 0 adds times. Throws Error (bad_input) if they are not all on one
 // node.

@@ -20,10 +20,12 @@ struct KernelShapes {
 // technique over each number of ranks that can divide the model.
 std::vector<Plan> plans_of(const KernelShapes& shapes);
 
-// Adds kernels, and copies, reductions and conversions of 1 KiB to `most_bytes`. They are measured
-// on one rank alone, on as many at the same time as the machine has cores, and on twice as many, which
-// take turns. Calls progress(share) from time to time.
+// Adds kernels, and copies, reductions and conversions of 1 KiB to `most_bytes`. On the host, they are
+// measured on one rank alone, on as many at the same time as the machine has cores, and on twice as many,
+// which take turns; on a GPU, on one rank. Calls progress(share) from time to time.
 void measure_kernels(MachineProfile& profile, const KernelShapes& shapes, Count most_bytes,
                      const std::function<void(double)>& progress);
+void measure_kernels_of_gpu(MachineProfile& profile, Device& gpu, const KernelShapes& shapes,
+                            Count most_bytes, const std::function<void(double)>& progress);
 
 }  // namespace lockstep

@@ -49,6 +49,14 @@ PredictedStep predict_step(const Plan& plan, const MachineProfile& profile, Cloc
                            const LinkModel& links, const std::string& transport) {
   require(clock != Clock::unit, "a profile with --clock unit",
           "seconds are predicted for --clock wall or cpu; --clock unit needs no profile");
+  if (profile.is_of_gpu()) {
+    require(clock == Clock::wall, "a profile of a GPU with the clock cpu",
+            "a GPU computes in real time: use --clock wall");
+    require(
+        plan.options.offload == "none" && plan.stage_options().kept_input != KeptInput::offloaded,
+        "no seconds of data that a GPU keeps in the host's memory",
+        "the profile has no times of copies between the two: omit --offload");
+  }
   require(!plan.has_servers(), "no seconds of parameter servers",
           "predict another technique, or train with --clock cpu");
   Charges charges(profile, clock, plan.ranks, plan.options.algorithm, transport);

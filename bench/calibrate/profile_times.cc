@@ -32,6 +32,7 @@ double squared_distance(const std::array<double, 4>& a, const std::array<double,
 KernelTimes::KernelTimes(const MachineProfile& profile, double OwnSeconds::*time)
     : between_kernels_(profile.between_kernels.*time) {
   for (const MeasuredKernel& kernel : profile.kernels) {
+    if (time == &OwnSeconds::issue && kernel.seconds.issue == 0) continue;
     require(
         kernel.seconds.*time > 0,
         [&] {
@@ -91,7 +92,7 @@ double CollectiveTimes::seconds(std::string_view operation, std::string_view alg
             "the profile has no time of {} with the algorithm {} on {} ranks over {}", operation,
             printable(algorithm), ranks, transport_);
       },
-      transport_ == "threads"
+      transport_ == "threads" || transport_ == "nccl"
           ? "calibrate measures auto and ring: lockstep calibrate --ranks N, for groups of N ranks"
           : "calibrate adds auto and ring of N ranks to the file: mpirun -n N lockstep calibrate "
             "--json FILE");

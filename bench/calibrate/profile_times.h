@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Seconds of CPU time of kernels.
+// Seconds of kernels: CPU time, or a GPU's.
 //
 //   t = w * sum_i d_i^-4 (t_i / w_i) / sum_i d_i^-4      over the nearest measured calls of the kernel
 //
@@ -44,7 +44,7 @@ class KernelTimes {
 // size proportional to the bytes, below the smallest one the same.
 class CollectiveTimes {
  public:
-  // `transport`: one of transports.
+  // `transport`: one of host_transports, or nccl.
   CollectiveTimes(const MachineProfile& profile, std::string transport);
   // Throws Error (bad_input) if the profile does not have this operation over the transport, with the
   // algorithm and the number of ranks.

@@ -1,7 +1,7 @@
 """Scores predictions of lockstep plan --profile against steps of this machine.
 
 python3 score.py PROGRAM PROFILE [--model NAME_OR_FILE ...] [--technique T ...] [--ranks N ...] [--clock C ...]
-                 [--transport threads|openmpi|mpich] [--dtype D] [--rounds N] [--json FILE]
+                 [--device host|cuda] [--transport threads|openmpi|mpich] [--dtype D] [--rounds N] [--json FILE]
 
 Trains ddp, tp, sp, pipeline, zero, fsdp, cp and 3d on 2, 4 and 8 ranks, each several times, and compares the median with the
 prediction. The noise is half of the range between runs of the same plan: no error below it means anything. Each round measures every
@@ -47,16 +47,16 @@ def result(program, command, *more, launcher=()):
         return json.loads(path.read_text())
 
 
-def measured(program, case, clock, steps, transport):
+def measured(program, case, clock, steps, transport, device):
     link = ["--link", LINK] if clock == "cpu" else []
     mpirun = MPIRUN[transport]
-    train = result(program, ["train", *case, "--steps", str(steps), "--clock", clock, *link, "--threads", "1"],
+    train = result(program, ["train", *case, "--steps", str(steps), "--clock", clock, *link, "--threads", "1", "--device", device],
                    launcher=[*mpirun, case[case.index("--ranks") + 1]] if mpirun else [])
     return statistics.median(step["seconds"] for step in train["steps"][2:])  # the first ones allocate
 
 
 def predicted(program, case, clock, profile, transport):
-    link = ["--link", LINK] if clock == "cpu" else ["--transport", transport]
+    link = ["--link", LINK] if clock == "cpu" else ["--transport", transport] if transport != "threads" else []
     return result(program, ["plan", *case, "--profile", profile, "--clock", clock, *link])["seconds"]["step"]
 
 
@@ -67,7 +67,8 @@ def main():
     parser.add_argument("--model", nargs="+", default=["nano"])
     parser.add_argument("--technique", nargs="+", default=TECHNIQUES)
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS)
-    parser.add_argument("--clock", nargs="+", default=["cpu", "wall"])
+    parser.add_argument("--clock", nargs="+", help="default: cpu wall; of GPUs: wall")
+    parser.add_argument("--device", choices=("host", "cuda"), default="host", help="as the profile's")
     parser.add_argument("--transport", choices=MPIRUN, default="threads", help="of the clock wall")
     parser.add_argument("--global-batch", type=int, default=8)
     parser.add_argument("--sequence-length", type=int)
@@ -76,6 +77,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
+    args.clock = args.clock or (["wall"] if args.device == "cuda" else ["cpu", "wall"])
     cases, refused = [], []
     for model in args.model:
         for technique in args.technique:
@@ -90,7 +92,7 @@ def main():
     for _ in range(args.rounds):
         for case in cases:
             case["measured"].append(measured(args.program, case["case"], case["clock"], args.steps,
-                                             args.transport if case["clock"] == "wall" else "threads"))
+                                             args.transport if case["clock"] == "wall" else "threads", args.device))
     print(f"{'model':<12} {'clock':<5} {'technique':<10} {'ranks':>5} {'predicted':>12} {'measured':>12} {'error':>8} {'noise':>7}")
     for case in sorted(cases, key=lambda c: (c["model"], c["clock"], args.technique.index(c["technique"]), c["ranks"])):
         runs = case["measured"]

@@ -281,6 +281,80 @@ TEST(PredictedStep, TakesTheTimesOfItsTransport) {
               HasSubstr("over mpich"));
 }
 
+// The simple machine with so many GPUs. An operation of a product takes a GPU `kernel_s`, and its host
+// `issue_s`; so do the numbers of a cross entropy. Over NCCL, collectives take three times as long.
+MachineProfile simple_gpus(int gpus, double kernel_s, double issue_s, double loss_s = nothing_s) {
+  MachineProfile profile = simple_machine(1);
+  profile.gpus = gpus;
+  profile.between_kernels = {.issue = nothing_s};
+  for (const char* product : {"gemm_bias", "gemm_bias_add", "gemm_bias_gelu", "gemm_gelu_backward"})
+    profile.kernels.push_back({.name = product, .operations = 1});
+  for (const char* copy : {"copy_each", "copy_each_add"})
+    profile.kernels.push_back({.name = copy, .bytes = 1});
+  for (MeasuredKernel& kernel : profile.kernels)
+    kernel.seconds = kernel.operations > 0
+                         ? OwnSeconds{.alone = kernel_s, .issue = issue_s}
+                         : OwnSeconds{.alone = kernel.name == "cross_entropy" ? loss_s : nothing_s,
+                                      .issue = nothing_s};
+  for (MeasuredCollective& each : profile.collectives)
+    if (each.transport == "openmpi") each.transport = "nccl", each.seconds = 3 * exchange_s;
+  return profile;
+}
+
+PredictedStep predicted_on(const MachineProfile& gpus, const TrainOptions& options, int ranks) {
+  return predict_step(plan_of(options, ranks, small_model), gpus, Clock::wall, {},
+                      gpus.transport_of_threads());
+}
+
+TEST(PredictedStep, OfAGpuHasTwoClocks) {
+  const TrainOptions serial = small_options("serial");
+  const auto seconds = [&](double kernel_s, double issue_s, double loss_s = nothing_s) {
+    return predicted_on(simple_gpus(1, kernel_s, issue_s, loss_s), serial, 1).seconds;
+  };
+  EXPECT_NEAR(seconds(per_operation_s, nothing_s) / products_s(), 1, 1e-9);
+  EXPECT_NEAR(seconds(nothing_s, per_operation_s) / products_s(), 1, 1e-9) << "only its host works";
+  // A host that is twice as fast works while the GPU does, but for the begin and where it waited.
+  EXPECT_GT(seconds(per_operation_s, per_operation_s / 2) / products_s(), 1 + 1e-6);
+  EXPECT_LT(seconds(per_operation_s, per_operation_s / 2) / products_s(), 1.1);
+  EXPECT_LT(seconds(per_operation_s / 2, per_operation_s) / products_s(), 1.1);
+  // It waits for the loss, and issues nothing meanwhile.
+  const auto logits =
+      static_cast<double>(2 * 4 * small_batch * small_model.context * small_model.vocabulary);
+  EXPECT_NEAR(seconds(nothing_s, per_operation_s, products_s() / logits) / products_s(), 2, 1e-9);
+}
+
+TEST(PredictedStep, OfAGpuCountsTheTimeBetweenKernels) {
+  MachineProfile gpu = simple_gpus(1, nothing_s, nothing_s);
+  gpu.between_kernels.issue = 1e-6;
+  const double kernels = predicted_on(gpu, small_options("serial"), 1).seconds / 1e-6;
+  EXPECT_NEAR(kernels, std::round(kernels), 1e-6);
+  EXPECT_GT(kernels, 4 * small_model.layers);
+}
+
+// Ranks with a GPU each compute at the same time and exchange over NCCL; those that share one do neither.
+TEST(PredictedStep, OfReplicasOnGpus) {
+  TrainOptions options = small_options("ddp");
+  options.overlap = false;
+  options.first_bucket_bytes = options.bucket_bytes;
+  const auto step = [&](int gpus) {
+    return predicted_on(simple_gpus(gpus, per_operation_s, nothing_s), options, 2);
+  };
+  EXPECT_NEAR(step(2).seconds, products_s() / 2 + 3 * exchange_s, 1e-9);
+  EXPECT_NEAR(step(1).seconds, products_s() + exchange_s, 1e-9);
+  EXPECT_NEAR(step(1).compute_seconds, products_s() / 2, 1e-9);
+}
+
+TEST(PredictedStep, OfAGpuRefusesWhatItCannotKnow) {
+  const MachineProfile gpus = simple_gpus(2, per_operation_s, nothing_s);
+  EXPECT_THAT(refusal([&] {
+                predict_step(plan_of(small_options("ddp"), 2, small_model), gpus, Clock::cpu, {});
+              }),
+              HasSubstr("a GPU with the clock cpu"));
+  TrainOptions offloads = small_options("zero");
+  offloads.offload = "optimizer";
+  EXPECT_THAT(refusal([&] { predicted_on(gpus, offloads, 2); }), HasSubstr("in the host's memory"));
+}
+
 TEST(FittedCollectives, AreAlphaAndBeta) {
   const auto fitted = [](std::vector<std::pair<double, double>> sizes) {
     MachineProfile profile;
@@ -319,6 +393,28 @@ TEST(PredictedStep, RefusesWhatItCannotKnow) {
   EXPECT_THAT(refusal([&] { predicted(narrow, 1, 2, Clock::cpu); }), HasSubstr("in bf16"));
   EXPECT_THAT(refusal([&] { predicted(small_options("ddp"), 8, 2, Clock::wall); }),
               HasSubstr("on 8 ranks"));
+}
+
+TEST(MachineProfile, OfGpusIsReadAsItWasWritten) {
+  ordered_json file = result_head("lockstep.machine/1", nullptr);
+  file["environment"]["gpu"]["name"] = "a GPU";
+  MachineProfile written = simple_gpus(2, 3e-6, 4e-6);
+  const auto waits = std::ranges::find(written.kernels, "squared_norm", &MeasuredKernel::name);
+  waits->seconds.issue = 0;
+  std::erase_if(written.collectives, [&](const MeasuredCollective& each) {
+    return each.transport != written.transport_of_threads();
+  });
+  written.alignment = {.dtype = DType::bf16, .of_64 = 0.25, .of_8 = 2};
+  file.update(machine_json(written));
+  const MachineProfile read = machine_profile(file, "file");
+  EXPECT_EQ(read.alignment.of_64, 0.25);
+  EXPECT_EQ(read.gpus, 2);
+  EXPECT_EQ(read.gpu, "a GPU");
+  EXPECT_EQ(machine_json(read), machine_json(written));
+  file["collectives"][0]["transport"] = "openmpi";
+  EXPECT_THAT(refusal([&] { machine_profile(file, "file"); }), HasSubstr("\"transport\" is"));
+  file["gpus"] = 0;
+  EXPECT_THAT(refusal([&] { machine_profile(file, "file"); }), HasSubstr("\"gpus\" is 0"));
 }
 
 class ProfileFile : public Files {

@@ -4,6 +4,7 @@ python3 calibrate_test.py PROGRAM
 """
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -17,8 +18,8 @@ PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 SHAPES = ("--global-batch", "4", "--sequence-length", "8")
 
 
-def run(*words, status=0):
-    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=280)
+def run(*words, status=0, environment=None):
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=280, env={**os.environ, **(environment or {})})
     assert done.returncode == status, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stderr if status else done.stdout
 
@@ -227,6 +228,51 @@ class Calibrate(unittest.TestCase):
         for words, part in ((("--ranks", "1"), "--ranks 1"), (("--ranks", "2,900"), "--ranks 900"), (("--most-bytes", "5"), "--most-bytes 5"),
                             (("--model", "none-such"), "none-such"), (("--json", "/none/such/file.json"), "/none/such")):
             self.assertIn(part, run("calibrate", *words, status=2))
+
+
+LIBRARY = PROGRAM.parent.parent / "lib"
+
+
+def gpus(number):
+    return {"LOCKSTEP_CUDA_MODULE": str(LIBRARY / "liblockstep_cuda_emulated.so"), "LOCKSTEP_EMULATOR_DEVICES": str(number),
+            "LOCKSTEP_NCCL_MODULE": str(LIBRARY / "liblockstep_nccl_emulated.so")}
+
+
+@unittest.skipUnless((LIBRARY / "liblockstep_cuda_emulated.so").exists(), "needs the emulator")
+class CalibrateGpus(unittest.TestCase):
+    def test_gpus(self):
+        """Each rank has a GPU of its own."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path, shapes = pathlib.Path(folder.name), ("--global-batch", 2, "--sequence-length", 4)
+        profile, plan = path / "gpus.json", path / "plan.json"
+        calibrate = ("calibrate", "--device", "cuda", *shapes, "--most-bytes", "1K", "--json", profile)
+        self.assertIn("4 ranks on 2 GPUs", run(*calibrate, "--ranks", "2,4", status=2, environment=gpus(2)))
+        self.assertIn("of up to 2 ranks on 2 GPUs", run(*calibrate, "--ranks", "2", environment=gpus(2)))
+        machine = json.loads(profile.read_text())
+        self.assertEqual({(c["transport"], c["ranks"]) for c in machine["collectives"]}, {("nccl", 2)})
+        self.assertEqual(set(machine["alignment"]), {"dtype", "unaligned_64_cost", "unaligned_8_cost"})
+        waiting = {"cross_entropy", "softmax_gradient", "squared_norm"}
+        for kernel in machine["kernels"]:
+            self.assertEqual("issue_s" in kernel, kernel["name"] not in waiting, kernel)
+        names = {kernel["name"] for kernel in machine["kernels"]}
+        self.assertLess({"gemm_bias", "gemm_bias_gelu", "gemm_gelu_backward", "attention_backward", "device_reduce", "cross_entropy"}, names)
+        for technique in ("ddp", "fsdp", "tp", "pipeline", "ulysses"):
+            said = run("plan", technique, "--ranks", 2, *shapes, "--profile", profile, "--json", plan, environment=gpus(2))
+            seconds = json.loads(plan.read_text())["seconds"]
+            self.assertEqual((seconds["gpu"], seconds["transport"]), ("emulated device", "nccl"))
+            self.assertIn("on emulated device", said)
+            self.assertGreaterEqual(seconds["step"], seconds["compute"] * (1 - 1e-9))
+        words = ("plan", "ddp", "--ranks", 2, *shapes, "--profile", profile)
+        for more, number, part in ((("--clock", "cpu"), 2, "a profile of a GPU with the clock cpu"), ((), 3, "its number of GPUs is 2, this one's is 3"),
+                                   (("--transport", "mpich"), 2, "--transport mpich with a profile of GPUs")):
+            self.assertIn(part, run(*words, *more, status=2, environment=gpus(number)))
+        self.assertIn("4 ranks on 2 GPUs", run("plan", "tp", "--ranks", 4, *shapes, "--profile", profile, status=2, environment=gpus(2)))
+        self.assertIn("no module", run(*words, status=2, environment={"LOCKSTEP_CUDA_MODULE": "/none/such.so"}))
+        self.assertIn("is a profile of GPUs; it would be lost", run("calibrate", "--json", profile, status=2))
+        self.assertIn("--device none", run("calibrate", "--device", "none", "--json", path / "none.json", status=2))
+        said = mpirun("openmpi", 2, "calibrate", "--json", profile, status=2) if shutil.which("mpirun.openmpi") else "is a profile of GPUs"
+        self.assertIn("is a profile of GPUs", said)
 
 
 if __name__ == "__main__":
