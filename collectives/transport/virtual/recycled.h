@@ -1,6 +1,8 @@
 // Memory for objects that virtual time makes and destroys by the million.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -45,12 +47,22 @@ class Recycled {
     thread_local Spares own;
     return own;
   }
+  // A block is one page, if the system has pages of this size: thousands of ranks would use thousands of
+  // small ones, whose addresses take long to translate.
+  static constexpr std::size_t block_bytes = std::size_t{2} << 20;
+  struct Free {
+    void operator()(std::byte* block) const {
+      ::operator delete (block, std::align_val_t{block_bytes});
+    }
+  };
   static Spare* more() {
-    constexpr std::size_t objects = 128;
+    constexpr std::size_t objects = block_bytes / sizeof(Object);
     const std::lock_guard lock(mutex_);
     if (of_ended_threads_) return std::exchange(of_ended_threads_, nullptr);
-    std::byte* const block =
-        blocks_.emplace_back(std::make_unique<std::byte[]>(objects * sizeof(Object))).get();
+    auto* const block =
+        static_cast<std::byte*>(::operator new (block_bytes, std::align_val_t{block_bytes}));
+    blocks_.emplace_back(block, Free{});
+    madvise(block, block_bytes, MADV_HUGEPAGE);
     Spare* spare = nullptr;
     for (std::size_t i = objects; i > 0; --i)
       spare = new (block + (i - 1) * sizeof(Object)) Spare{spare};
@@ -58,7 +70,7 @@ class Recycled {
   }
 
   inline static std::mutex mutex_;
-  inline static std::vector<std::unique_ptr<std::byte[]>> blocks_;
+  inline static std::vector<std::unique_ptr<std::byte, Free>> blocks_;
   inline static Spare* of_ended_threads_ = nullptr;
 };
 

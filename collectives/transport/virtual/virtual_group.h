@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -123,28 +125,35 @@ class VirtualGroup {
 };
 
 // What one rank knows of the peers with which it exchanged messages last: most algorithms stay with
-// a few for a while.
+// a few for a while. Their numbers lie together, so that a search reads little memory.
 template <typename Known>
 class RecentPeers {
  public:
   // `look_up()` is called for a peer that is not among them.
   template <typename LookUp>
   const Known& find(int peer, LookUp look_up) {
-    const auto is_it = [peer](const auto& recent) { return recent.first == peer; };
-    auto place = std::ranges::find_if(recent_, is_it);
-    if (place == recent_.end()) {
-      if (recent_.size() == most) recent_.pop_back();
-      place = recent_.insert(recent_.end(), {peer, look_up()});
+    newest_ = static_cast<std::size_t>(std::ranges::find(peers_, peer) - peers_.begin());
+    if (newest_ == peers_.size()) {
+      newest_ = added_++ % peers_.size();
+      known_[newest_] = look_up();
+      peers_[newest_] = peer;
     }
-    std::swap(*place, recent_.front());  // keeps those in use together
-    return recent_.front().second;
+    return known_[newest_];
   }
   // The one found last; null before that.
-  const Known* newest() const { return recent_.empty() ? nullptr : &recent_.front().second; }
+  const Known* newest() const { return added_ > 0 ? &known_[newest_] : nullptr; }
 
  private:
   static constexpr std::size_t most = 16;
-  std::vector<std::pair<int, Known>> recent_;
+  static constexpr std::array<int, most> nobody() {
+    std::array<int, most> peers{};
+    peers.fill(-1);
+    return peers;
+  }
+
+  std::array<int, most> peers_ = nobody();
+  std::size_t newest_ = 0, added_ = 0;
+  std::array<Known, most> known_{};
 };
 
 }  // namespace lockstep

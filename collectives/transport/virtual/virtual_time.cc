@@ -41,7 +41,7 @@ void VirtualTime::forget(Moments::iterator passed) {
 // and counters.
 void VirtualTime::fetch_ahead(const Moment& moment) {
   constexpr std::size_t far = 8, near = 4;
-  constexpr int line_bytes = 64, event_lines = 4, below = 4, inner_lines = 16, outer_lines = 18;
+  constexpr int line_bytes = 64, event_lines = 4, below = 8, inner_lines = 16, outer_lines = 10;
   const auto fetch = [](const void* memory, int lines) {
     for (int line = 0; line < lines; ++line)
       __builtin_prefetch(static_cast<const char*>(memory) + line * line_bytes);
