@@ -68,6 +68,15 @@ bool is_of_processes(const MeasuredCollective& measured) {
   return measured.transport == "openmpi" || measured.transport == "mpich";
 }
 
+void refuse_to_lose_another(const CalibrateCommand& c) {
+  const auto old = profile_in(c.json);
+  if (!old) return;
+  require(old->is_of_gpu() == (c.device == "cuda"),
+          fmt::format("{} is a profile of {}", printable(c.json),
+                      old->is_of_gpu() ? "GPUs" : "the host"),
+          "it would be lost: choose another file with --json");
+}
+
 Count read(CalibrateCommand& c) {
   for (const int ranks : c.shapes.ranks)
     require(ranks >= least_ranks && ranks <= most_ranks, fmt::format("--ranks {}", ranks),
@@ -81,13 +90,8 @@ Count read(CalibrateCommand& c) {
     c.shapes.training.model = model;
     plan_of(c.shapes.training, 1);  // refuses what no plan can be made of
   }
-  require(c.device != "none", "--device none", "choose host or cuda");
   check_writable(c.json);
-  if (const auto old = profile_in(c.json))
-    require(old->is_of_gpu() == (c.device == "cuda"),
-            fmt::format("{} is a profile of {}", printable(c.json),
-                        old->is_of_gpu() ? "GPUs" : "the host"),
-            "it would be lost: choose another file with --json");
+  refuse_to_lose_another(c);
   return bytes;
 }
 
@@ -145,6 +149,9 @@ int run_processes(const CalibrateCommand& c) {
        {"--json", c.json}},
       progress_of(fmt::format("collectives of {} processes", ranks)));
   if (!is_first) return 0;
+  require(read_machine_file(c.json) == file,
+          printable(c.json) + " has changed while collectives were measured",
+          "another lockstep calibrate has written it: start this one again");
   write(profile, file, c.json);
   print_collectives(profile, transport);
   fmt::print("{} collectives measured over {}: {}\n", profile.collectives.size() - before,
@@ -152,9 +159,12 @@ int run_processes(const CalibrateCommand& c) {
   return 0;
 }
 
-int run(CalibrateCommand& c) {
-  const Count most_bytes = read(c);
+int run(CalibrateCommand& c, bool has_ranks) {
+  require(c.device != "none", "--device none", "choose host or cuda");
   Device& device = device_named(c.device);
+  if (!has_ranks && device.enqueues() && cuda_gpus() > 1)
+    std::erase_if(c.shapes.ranks, [](int ranks) { return ranks > cuda_gpus(); });
+  const Count most_bytes = read(c);
   nlohmann::ordered_json file = result_head("lockstep.machine/1", &device);
   MachineProfile profile{.cores = file["environment"]["cores"],
                          .gpus = device.enqueues() ? cuda_gpus() : 0};
@@ -172,6 +182,7 @@ int run(CalibrateCommand& c) {
     measure_collectives(profile, device, c.shapes.ranks, most_bytes,
                         progress_of(fmt::format("{}: collectives", round)));
   }
+  refuse_to_lose_another(c);
   const auto old = profile_in(c.json);
   const std::ptrdiff_t lost =
       old ? std::ranges::count_if(old->collectives, is_of_processes) : std::ptrdiff_t{0};
@@ -227,7 +238,7 @@ void add_calibrate(CLI::App& program, Command& chosen) {
     app->add_option("-J,--json", c.json, "the profile's file")->capture_default_str();
     app->callback([app, command, &chosen] {
       chosen = [app, command] {
-        if (launch_ranks({.ranks = 0}) == 0) return run(*command);
+        if (launch_ranks({.ranks = 0}) == 0) return run(*command, app->count("--ranks") > 0);
         refuse_flags_of_kernels(*app);
         return run_processes(*command);
       };

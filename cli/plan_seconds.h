@@ -1,4 +1,4 @@
-// lockstep plan TECHNIQUE --profile FILE: the seconds of a step on the machine that was calibrated.
+// lockstep plan TECHNIQUE --profile FILE: the seconds of a step on the machine, or its GPUs, that were calibrated.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -31,9 +31,12 @@ Charges::Charges(const MachineProfile& profile, Clock clock, int ranks, std::str
 void Charges::start(RankClock& clock) {
   clock_ = &clock;
   // All ranks begin at the same time, and the first one may already have worked.
-  if (std::exchange(started_at_, clock.now_seconds()) == clock.now_seconds()) return;
-  spent_ = {};
-  hosts_.clear();
+  const double now = clock.now_seconds();
+  if (std::exchange(started_at_, now) != now) {
+    spent_ = {};
+    hosts_.clear();
+  }
+  hosts_[clock.thread()] = now;
 }
 
 void Charges::spend(double seconds, double& sum) {
@@ -52,6 +55,8 @@ void Charges::issue(const KernelCall& call, double own_seconds) {
   if (host > now) clock_->advance(host - now);
 }
 
+void Charges::meet_host() { hosts_[clock_->thread()] = clock_->now_seconds(); }
+
 double Charges::own_seconds(std::string_view operation, Count bytes, int ranks) const {
   const int busy = free_at_.empty() ? ranks : std::min(ranks, static_cast<int>(free_at_.size()));
   return collectives_.seconds(operation, algorithm_, ranks, static_cast<double>(bytes)) * busy /
@@ -64,22 +69,22 @@ void Charges::kernel(const KernelCall& call) {
     return spend(kernels_.seconds(call) + kernels_.between_kernels(), spent_.compute);
   issue(call, issue_->between_kernels());
   spend(kernels_.seconds(call), spent_.compute);
-  if (call.waits) hosts_[clock_->thread()] = clock_->now_seconds();
+  if (call.waits) meet_host();
 }
 
 void Charges::copy(const KernelCall& call) {
   if (!clock_ || (has_real_messages_ && is_inside())) return;
-  if (is_of_gpu()) issue(call, 0);
   spend(kernels_.seconds(call), spent_.copies);
 }
 
-void Charges::begin_collective(Operation operation, Count bytes, int ranks) {
+void Charges::begin_collective(Operation operation, Slice data, int ranks) {
   if (!clock_ || !has_real_messages_) return;
   const bool has_own_time = operation != Operation::all_to_all_v;
   has_own_time_[clock_->thread()].push_back(has_own_time);
   if (!has_own_time) return;
   ++inside_[clock_->thread()];
-  if (ranks > 1) spend(own_seconds(name_of(operation), bytes, ranks), spent_.communication);
+  if (ranks > 1) spend(own_seconds(name_of(operation), data.bytes(), ranks), spent_.communication);
+  if (is_of_gpu() && data.device->is_host()) meet_host();
 }
 
 void Charges::end_collective() {

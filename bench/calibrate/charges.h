@@ -3,7 +3,8 @@
 //
 // A rank on a GPU has two clocks. The simulated one is that of its stream; its host's is ahead, and issues
 // kernels. A kernel begins when the one before it has ended, and it is issued; where the host waits for a
-// number, both clocks meet. Messages between GPUs are enqueued, and do not hold up the host.
+// number, or exchanges its own with other ranks, both clocks meet. Messages between GPUs are enqueued, and
+// do not hold up the host. What the host does for copies is part of the time between kernels.
 #pragma once
 
 #include <map>
@@ -41,7 +42,7 @@ class Charges final : public ArrivalWatch {
   void copy(const KernelCall& call);
   // The calling thread begins, and has ended, a collective of so many ranks. An
   // all_to_all_v, whose messages differ in size, takes the time of its messages.
-  void begin_collective(Operation operation, Count bytes, int ranks);
+  void begin_collective(Operation operation, Slice data, int ranks);
   void end_collective();
 
   // Messages outside of collectives, or of one that takes their time.
@@ -52,6 +53,8 @@ class Charges final : public ArrivalWatch {
   bool is_inside() const { return inside_.contains(clock_->thread()); }
   // Takes this rank's processor for so long, or the shared one that is free first.
   void spend(double seconds, double& sum);
+  // The host waits for the stream.
+  void meet_host();
   // The host issues a kernel, with so much work of its own before it: lets the stream's clock pass until
   // then.
   void issue(const KernelCall& call, double own_seconds);
@@ -106,7 +109,7 @@ class ChargedCollectives final : public CollectiveObserver {
     ranks_[group] = static_cast<int>(members.size());
   }
   void begin(const void* group, Operation operation, Slice data) override {
-    charges_.begin_collective(operation, data.bytes(), ranks_.at(group));
+    charges_.begin_collective(operation, data, ranks_.at(group));
   }
   void end() override { charges_.end_collective(); }
   void announce(const void*, Operation, Slice, Slice) override {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "bench/results/measure.h"
 
@@ -17,16 +18,22 @@ double thread_cpu_seconds() {
 }  // namespace
 
 void KernelRecorder::time(const std::function<void()>& work, bool waits, Times& times) {
+  double covered = 0;
   DeviceEvent begin_there;
   if (gpu_) {
-    keep_busy_();
+    covered = keep_busy_(times.last_issue);
     begin_there = gpu_->record(true);
   }
   const double begin = thread_cpu_seconds();
   work();
   const double here = thread_cpu_seconds() - begin;
-  if (gpu_ && !waits) times.issue.push_back(here);
-  times.own.push_back(gpu_ ? gpu_->seconds_between(begin_there, gpu_->record(true)) : here);
+  if (!gpu_) return times.own.push_back(here);
+  times.own.push_back(gpu_->seconds_between(begin_there, gpu_->record(true)));
+  if (waits) return;
+  times.issue.push_back(here);
+  times.last_issue = here;
+  // The GPU waited for its host. It will not the next time; until then this time is all there is.
+  if (std::exchange(times.was_late, here > covered)) times.own.erase(times.own.end() - 2);
 }
 
 void KernelRecorder::run(const KernelCall& call, const std::function<void()>& work) {

@@ -18,9 +18,9 @@ class KernelRecorder {
  public:
   // With `yields`, another thread may run after each operation, as where ranks wait for each other.
   explicit KernelRecorder(bool yields = false) : yields_(yields) {}
-  // For operations of a GPU. Each is enqueued behind keep_busy(), work that takes longer than enqueueing
-  // does: a GPU that waits for its host would take the host's time.
-  KernelRecorder(Device& gpu, std::function<void()> keep_busy)
+  // For operations of a GPU. Each is enqueued behind other work, since a GPU that waits for its host would
+  // take the host's time: keep_busy(seconds) enqueues work that takes at least so long, and returns how long.
+  KernelRecorder(Device& gpu, std::function<double(double seconds)> keep_busy)
       : gpu_(&gpu), keep_busy_(std::move(keep_busy)) {}
   // Runs `work` and, while recording, keeps its time. An operation inside another is part of it.
   void run(const KernelCall& call, const std::function<void()>& work);
@@ -38,11 +38,13 @@ class KernelRecorder {
   using Key = std::tuple<std::string, DType, std::array<Count, 3>, double, double>;
   struct Times {
     std::vector<double> own, issue;
+    double last_issue = 0;
+    bool was_late = false;  // the newest: the host took longer than the work before
   };
   void time(const std::function<void()>& work, bool waits, Times& times);
 
   Device* gpu_ = nullptr;
-  std::function<void()> keep_busy_;
+  std::function<double(double)> keep_busy_;
   std::map<Key, Times> times_;
   const std::thread::id thread_ = std::this_thread::get_id();
   const bool yields_ = false;

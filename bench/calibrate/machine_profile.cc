@@ -80,6 +80,8 @@ class ProfileReader {
 };
 
 OwnSeconds own_seconds(const ProfileReader& entry, bool is_of_gpu) {
+  for (const char* key : {"together_s", "in_turns_s", "issue_s"})
+    if (entry.has(key)) entry.refuse_unless(is_of_gpu == (std::string_view(key) == "issue_s"), key);
   if (is_of_gpu)
     return {.alone = entry.seconds("alone_s"),
             .issue = entry.has("issue_s") ? entry.seconds("issue_s") : 0};
@@ -133,9 +135,8 @@ int MachineProfile::processors(int ranks) const {
   if (!has_own_gpus()) return 1;
   require(
       ranks <= gpus, [&] { return fmt::format("{} ranks on {} GPUs", ranks, gpus); },
-      "some GPUs would have several ranks, which was not measured: use as many ranks as GPUs, or "
-      "let all "
-      "share one, with CUDA_VISIBLE_DEVICES=0 in calibrate, plan and train");
+      "some GPUs would have several ranks, which was not measured: use at most as many as "
+      "GPUs, or let all share one, with CUDA_VISIBLE_DEVICES=0 in calibrate, plan and train");
   return ranks;
 }
 
@@ -178,9 +179,10 @@ MachineProfile machine_profile(const ordered_json& json, const std::string& path
     profile.gpus = static_cast<int>(file.count("gpus"));
     profile.gpu = environment.object("gpu").text("name");
     const ProfileReader alignment = file.object("alignment");
+    const double of_64 = alignment.number("unaligned_64_cost", 0);
     profile.alignment = {.dtype = dtype_from_name(alignment.text("dtype")),
-                         .of_64 = alignment.number("unaligned_64_cost", 0),
-                         .of_8 = alignment.number("unaligned_8_cost", 0)};
+                         .of_64 = of_64,
+                         .of_8 = alignment.number("unaligned_8_cost", of_64)};
   }
   const ProfileReader between = file.object("between_kernels");
   if (profile.is_of_gpu())

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "bench/calibrate/kernel_recorder.h"
 #include "bench/results/measure.h"
@@ -142,7 +143,8 @@ AlignmentCosts alignment_costs(Device& gpu, DType dtype) {
     const double operations = static_cast<double>(rows - below) / static_cast<double>(rows);
     return std::max(0.0, both / 2 / operations / aligned - 1);
   };
-  return {dtype, cost(below_64), cost(below_8)};
+  const double of_64 = cost(below_64);
+  return {dtype, of_64, std::max(of_64, cost(below_8))};
 }
 
 std::vector<int> ranks_that_differ(const Plan& plan) {
@@ -219,7 +221,12 @@ void measure_kernels_of_gpu(MachineProfile& profile, Device& gpu, const KernelSh
   constexpr double long_s = 50e-6;
   Products busy(gpu, DType::f32);
   const Count rows = busy.rows_of(long_s);
-  const auto keep_busy = [&] { busy.enqueue(rows, rows, rows); };
+  const double busy_s = busy.seconds(rows, rows, rows);
+  const auto keep_busy = [&](double seconds) {
+    const int products = 1 + static_cast<int>(std::ceil(seconds / busy_s));
+    for (int i = 0; i < products; ++i) busy.enqueue(rows, rows, rows);
+    return products * busy_s;
+  };
   KernelRecorder recorder(gpu, keep_busy), copies(gpu, keep_busy);
   const std::vector<Plan> plans = plans_of(shapes);
   double done = 0;

@@ -56,6 +56,8 @@ PredictedStep predict_step(const Plan& plan, const MachineProfile& profile, Cloc
         plan.options.offload == "none" && plan.stage_options().kept_input != KeptInput::offloaded,
         "no seconds of data that a GPU keeps in the host's memory",
         "the profile has no times of copies between the two: omit --offload");
+    require(!plan.model.experts.exist(), "no seconds of experts on a GPU",
+            "their router waits for the host, which was not measured: choose a dense model");
   }
   require(!plan.has_servers(), "no seconds of parameter servers",
           "predict another technique, or train with --clock cpu");

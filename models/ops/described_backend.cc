@@ -227,7 +227,8 @@ void DescribedBackend::singular_vectors(const Matrix& of, const Matrix& left, co
        .dtype = DType::f64,
        .operations = 2 * side * side * static_cast<double>(std::max(of.rows, of.columns)),
        .bytes = bytes_of(of) + bytes_of(left) + bytes_of(right),
-       .shape = {of.rows, of.columns}},
+       .shape = {of.rows, of.columns},
+       .waits = true},
       [&] { inner_->singular_vectors(of, left, right, scratch); });
 }
 double DescribedBackend::squared_norm(Slice x) {

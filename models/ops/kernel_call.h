@@ -21,7 +21,8 @@ struct KernelCall {
   std::array<Count, 3> shape = {1, 1, 1};
   bool is_attention = false;
   bool is_product = false;  // of two matrices
-  bool waits = false;       // returns a number: on a GPU, when all work before it is done
+  // Needs the host, as for a number that it returns: on a GPU, all work before it is then done.
+  bool waits = false;
 };
 
 double bytes_of(Slice slice);

@@ -50,7 +50,7 @@ IssuedKernels operator+(const IssuedKernels& first, const IssuedKernels& then) {
 
 PassCost product_cost(const ProductShape& shape, const ClusterSheet& cluster,
                       const SoftwareProfile& profile) {
-  const auto [m, n, k, batch, fp8, is_grouped] = shape;
+  const auto [m, n, k, batch, fp8, is_grouped, sums_tokens] = shape;
   const double peak = fp8 ? cluster.peak_fp8 : cluster.peak_16bit,
                efficiency = profile.gemm_efficiency * (fp8 ? profile.fp8_relative_efficiency : 1) *
                             (is_grouped ? profile.grouped_relative_efficiency : 1);
@@ -62,7 +62,7 @@ PassCost product_cost(const ProductShape& shape, const ClusterSheet& cluster,
         std::min(in_waves, waves * 2 * tile.rows * tile.columns * (k + profile.tile_prologue) /
                                (peak / cluster.multiprocessors * efficiency * profile.*tile.rate));
   }
-  in_waves *= of_alignment(n, profile) * of_alignment(k, profile);
+  in_waves *= of_alignment(n, profile) * of_alignment(sums_tokens ? m : k, profile);
   const double operands =
       (fp8 ? 1 : bytes_of_16_bit) * batch * (m * k + k * n) + bytes_of_16_bit * batch * m * n;
   const double seconds =

@@ -49,10 +49,10 @@ IssuedKernels issued(const PassCost& cost);
 IssuedKernels operator+(const IssuedKernels& first, const IssuedKernels& then);
 
 // One product of m x k with k x n, or a batch of them in one kernel; those of several experts are
-// grouped.
+// grouped. Rows in memory have the lengths n and k; or m and n, if the product sums over tokens.
 struct ProductShape {
   double m = 0, n = 0, k = 0, batch = 1;
-  bool fp8 = false, is_grouped = false;
+  bool fp8 = false, is_grouped = false, sums_tokens = false;
 };
 PassCost product_cost(const ProductShape& shape, const ClusterSheet& cluster,
                       const SoftwareProfile& profile);

@@ -56,7 +56,12 @@ class Kernels {
     PassCosts pass;
     for (const auto& [columns, inputs] : shapes) {
       const auto add = [&](PassCost& to, double m, double n, double k, double narrowed) {
-        to += linear({.m = m, .n = n, .k = k, .batch = experts, .is_grouped = experts > 1},
+        to += linear({.m = m,
+                      .n = n,
+                      .k = k,
+                      .batch = experts,
+                      .is_grouped = experts > 1,
+                      .sums_tokens = &to == &pass.weight_gradient},
                      narrowed * experts);
       };
       add(pass.forward, rows, columns, inputs, rows * inputs);

@@ -132,6 +132,12 @@ SoftwareProfile software_profile(const std::string& planner_folder,
     *text = file[key];
   }
   read_fields(file, path, profile_fields(), profile);
+  require(
+      profile.unaligned_64_cost <= profile.unaligned_8_cost,
+      [&] {
+        return fmt::format("{}: unaligned_64_cost is above unaligned_8_cost", printable(path));
+      },
+      "rows that are no multiple of 8 are none of 64 either: they cost at least as much");
   require(file.contains("rules") && file["rules"].is_object(),
           [&] { return fmt::format("{}: no \"rules\"", printable(path)); });
   std::vector<std::string_view> known;

@@ -353,6 +353,15 @@ TEST(PredictedStep, OfAGpuRefusesWhatItCannotKnow) {
   TrainOptions offloads = small_options("zero");
   offloads.offload = "optimizer";
   EXPECT_THAT(refusal([&] { predicted_on(gpus, offloads, 2); }), HasSubstr("in the host's memory"));
+  GptConfig model = small_model;
+  model.experts = {.number = 4, .per_token = 2, .width = 16};
+  EXPECT_THAT(refusal([&] {
+                predict_step(plan_of(small_options("moe"), 2, model), gpus, Clock::wall, {},
+                             "nccl");
+              }),
+              HasSubstr("experts on a GPU"));
+  EXPECT_THAT(refusal([&] { predicted_on(gpus, small_options("ddp"), 4); }),
+              HasSubstr("4 ranks on 2 GPUs"));
 }
 
 TEST(FittedCollectives, AreAlphaAndBeta) {
@@ -411,6 +420,17 @@ TEST(MachineProfile, OfGpusIsReadAsItWasWritten) {
   EXPECT_EQ(read.gpus, 2);
   EXPECT_EQ(read.gpu, "a GPU");
   EXPECT_EQ(machine_json(read), machine_json(written));
+  const auto refused = [&](const std::function<void(ordered_json&)>& change) {
+    ordered_json changed = file;
+    change(changed);
+    return refusal([&] { machine_profile(changed, "file"); });
+  };
+  EXPECT_THAT(refused([](ordered_json& json) { json["kernels"][0]["together_s"] = 1e-6; }),
+              HasSubstr("\"together_s\" is"));
+  EXPECT_THAT(refused([](ordered_json& json) { json["alignment"]["unaligned_8_cost"] = 0.125; }),
+              HasSubstr("\"unaligned_8_cost\" is"));
+  EXPECT_THAT(refused([](ordered_json& json) { json.erase("alignment"); }),
+              HasSubstr("has no \"alignment\""));
   file["collectives"][0]["transport"] = "openmpi";
   EXPECT_THAT(refusal([&] { machine_profile(file, "file"); }), HasSubstr("\"transport\" is"));
   file["gpus"] = 0;

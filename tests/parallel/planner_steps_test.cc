@@ -249,12 +249,16 @@ TEST(PlannerSteps, TakeAsLongAsTheHostNeeds) {
   EXPECT_NEAR(part(step(1), "issue") + passes, 2 * kernels, 1e-6);
 }
 
-// A product takes longer for each of N and K that is not a multiple of 64 or even of 8, M is free.
+// A product takes longer for each length of its rows in memory that is not a multiple of 64 or even of 8: N and
+// K, or N and M if it sums over tokens.
 TEST(PlannerSteps, ChargeUnalignedProducts) {
   PlanCase c = read(a_case(gpt2(96, 12288, 96), 96, megatron_plan(8, 12, 4, 1, 12)));
   c.profile.launch_seconds = 0;
+  constexpr double tokens = 8001;
   const auto seconds = [&](double n, double k) {
-    return product_cost({.m = 8001, .n = n, .k = k}, c.cluster, c.profile).total();
+    return product_cost({.m = tokens, .n = n, .k = k}, c.cluster, c.profile).total() +
+           product_cost({.m = k, .n = n, .k = tokens, .sums_tokens = true}, c.cluster, c.profile)
+               .total();
   };
   const std::array<double, 3> lengths = {4096, 4088, 4090};
   std::array<std::array<double, 3>, 3> before{};
