@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command under Open MPI on virtual hosts of this machine: network namespaces, joined by a switch whose links carry
 # RATE in each direction. Each host runs one process. Messages go through real TCP; only the latency differs from a network
-# of machines: it is the kernel's, 15-40 us. With MPI=mpich it runs under MPICH, which hangs after messages of more than 1 MiB.
+# of machines: it is the kernel's, 15-40 us. With MPI=mpich it runs under MPICH, which may hang at its end after long messages.
 #
 #   bench/network.sh [--slow WHAT=RATE] HOSTS RATE COMMAND...
 #
@@ -115,7 +115,7 @@ if [[ $mpi == openmpi ]]; then
     --mca pml ob1 --mca btl tcp,self --mca mpi_yield_when_idle 1
     --mca btl_tcp_rdma_pipeline_frag_size 131072 --mca btl_tcp_sndbuf 524288 --mca btl_tcp_rcvbuf 1048576)
 else
-  # The hosts share a kernel, but must not share memory. MPICH 4.0.2 hangs in MPI_Finalize after longer messages.
+  # The hosts share a kernel, but must not share memory. MPICH 4.0.2 may hang in MPI_Finalize after long messages.
   start=(mpirun.mpich -launcher ssh -launcher-exec "$work/agent" -iface eth0 -n "$hosts" -ppn 1 -hosts "${all//:1/}"
     -genv UCX_TLS tcp -genv UCX_NET_DEVICES eth0)
 fi

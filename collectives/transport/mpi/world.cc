@@ -47,6 +47,10 @@ class MpiWorld final : public ProcessWorld {
   void finish() override {
     members_->close();
     delete std::exchange(unfinished, nullptr);
+    // MPICH 4.0.2 over TCP: a rank that has left MPI_Finalize's first part no longer answers, and another one
+    // waits there for its answers to long messages. Most of them arrive while all ranks are in barriers.
+    constexpr int barriers = 3;
+    for (int i = 0; i < barriers; ++i) MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
   }
 
