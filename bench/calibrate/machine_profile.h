@@ -13,7 +13,7 @@ namespace lockstep {
 
 // The seconds of CPU time that something takes on one rank alone; on one rank for each core, which share
 // caches and memory; and on more ranks than cores, which take turns and find the caches full of others' data.
-// Or, of a GPU, which has no ranks beside it: its own time, and the CPU time in which the host enqueues the
+// Or, of a GPU: its own time, and the CPU time in which the host enqueues the
 // kernel, unless it waits for it.
 struct OwnSeconds {
   double alone = 0, together = 0;
