@@ -88,7 +88,10 @@ Count read(CalibrateCommand& c) {
   const Count bytes = given_most_bytes(c, largest);
   for (const std::string& model : c.models) {
     c.shapes.training.model = model;
-    plan_of(c.shapes.training, 1);  // refuses what no plan can be made of
+    const Plan plan = plan_of(c.shapes.training, 1);  // refuses what no plan can be made of
+    require(c.device != "cuda" || !plan.model.experts.exist(),
+            fmt::format("the model {} with --device cuda", printable(model)),
+            "no plan with experts can be predicted on GPUs: choose a dense model");
   }
   check_writable(c.json);
   refuse_to_lose_another(c);
@@ -212,8 +215,8 @@ void add_calibrate(CLI::App& program, Command& chosen) {
   CLI::App* app = program.add_subcommand(
       "calibrate",
       "measure this machine, or its GPUs: kernels at the shapes of a model, copies and "
-      "collectives; "
-      "plan --profile then predicts seconds. Under mpirun: add the collectives of its processes");
+      "collectives; plan --profile then predicts seconds. Under mpirun: add the collectives of its "
+      "processes");
   when_chosen(*app, [app, &chosen] {
     auto command = std::make_shared<CalibrateCommand>();
     CalibrateCommand& c = *command;

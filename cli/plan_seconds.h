@@ -1,4 +1,4 @@
-// lockstep plan TECHNIQUE --profile FILE: the seconds of a step on the machine, or its GPUs, that were calibrated.
+// lockstep plan TECHNIQUE --profile FILE: the seconds of a step on the machine or the GPUs of a profile.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -32,7 +32,7 @@ void KernelRecorder::time(const std::function<void()>& work, bool waits, Times& 
   if (waits) return;
   times.issue.push_back(here);
   times.last_issue = here;
-  // The GPU waited for its host. It will not the next time; until then this time is all there is.
+  // A time in which the GPU waited for its host counts only until there is another.
   if (std::exchange(times.was_late, here > covered)) times.own.erase(times.own.end() - 2);
 }
 

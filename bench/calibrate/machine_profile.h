@@ -13,8 +13,7 @@ namespace lockstep {
 
 // The seconds of CPU time that something takes on one rank alone; on one rank for each core, which share
 // caches and memory; and on more ranks than cores, which take turns and find the caches full of others' data.
-// Or, of a GPU: its own time, and the CPU time in which the host enqueues the
-// kernel, unless it waits for it.
+// Or, of a GPU: its own time, and the CPU time in which the host enqueues the kernel, unless it waits for it.
 struct OwnSeconds {
   double alone = 0, together = 0;
   double in_turns = 0;  // 0 in a file of an older version
@@ -46,7 +45,7 @@ struct MeasuredCollective {
   double seconds = 0;
 };
 
-// What a product of a GPU takes longer for each of its columns and its depth that is no multiple of 64
+// How much longer a product on a GPU takes for each of its columns and its depth that is no multiple of 64
 // elements, or even of 8, as a part of its time. A software profile of the planner takes the same numbers.
 struct AlignmentCosts {
   DType dtype = DType::f32;

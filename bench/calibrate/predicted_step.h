@@ -15,8 +15,8 @@ namespace lockstep {
 
 struct PredictedStep {
   double seconds = 0;  // of the slowest rank
-  double compute_seconds =
-      0;  // CPU time of kernels and between them, or the GPU's; the mean over ranks
+  // Mean over ranks. CPU time of kernels and between them, or a GPU's time of kernels.
+  double compute_seconds = 0;
   double copy_seconds = 0;           // of copies and reductions
   double communication_seconds = 0;  // of collectives and messages, with the clock wall
 };

@@ -27,7 +27,7 @@ struct SoftwareProfile {
   double tile_256x128 = 0, tile_128x256 = 0, tile_128x128 = 0, tile_128x64 = 0, tile_64x128 = 0,
          tile_64x64 = 0;
   double tile_prologue = 0;  // what a tile takes longer, in elements of K
-  // What a product takes longer for each of the two lengths of its rows in memory that is no multiple of 64
+  // How much longer a product takes for each of the two lengths of its rows in memory that is no multiple of 64
   // elements, or even of 8, as a part of its time. 0: not measured.
   double unaligned_64_cost = 0, unaligned_8_cost = 0;
   // Of one product for each expert of a rank, over gemm_efficiency.

@@ -289,6 +289,8 @@ class CalibrateGpus(unittest.TestCase):
         self.assertIn("4 ranks on 2 GPUs", run("plan", "tp", "--ranks", 4, *shapes, "--profile", profile, status=2, environment=gpus(2)))
         self.assertIn("no module", run(*words, status=2, environment={"LOCKSTEP_CUDA_MODULE": "/none/such.so"}))
         self.assertIn("is a profile of GPUs; it would be lost", run("calibrate", "--json", profile, status=2))
+        self.assertIn("nano-moe with --device cuda", run("calibrate", "--device", "cuda", "--model", "nano-moe", "--json", path / "none.json",
+                                                        status=2, environment=gpus(2)))
         self.assertIn("--device none", run("calibrate", "--device", "none", "--json", path / "none.json", status=2))
         said = mpirun("openmpi", 2, "calibrate", "--json", profile, status=2) if shutil.which("mpirun.openmpi") else "is a profile of GPUs"
         self.assertIn("is a profile of GPUs", said)
