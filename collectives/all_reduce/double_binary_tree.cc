@@ -1,17 +1,20 @@
-// Double binary tree: two binary trees over the same ranks, each for half of the data. No rank has
-// children in both. Data go up a tree in segments and are combined, then go down again.
+// Double binary tree: two binary trees over the same ranks, each for half of the data. Leaves of one
+// tree have children in the other. Data go up a tree in segments and are combined, then go down
+// again.
 //
 //   rounds               about 2 lg p + 2 segments
 //   bytes sent per rank  about 2 n
 //   scratch              none with shared memory
+//   in flight            at most 256 sends, whatever the size
 //
-// Nearly the ring's bandwidth with lg p latencies. In one tree half of the ranks are leaves and
-// send half of what they could; in the other tree those ranks have children. Sanders, Speck
-// and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
+// The ring's bandwidth with lg p latencies: a rank combines and forwards in one tree while it sends
+// as a leaf of the other. Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth
+// broadcast, reduction and scan", 2009.
 #include <algorithm>
 #include <array>
 
 #include "collectives/all_reduce/all_reduce.h"
+#include "collectives/sends_in_flight.h"
 
 namespace lockstep {
 namespace {
@@ -64,43 +67,61 @@ int segments_of(Count half_bytes) {
   return static_cast<int>(std::max<Count>(1, (half_bytes + segment_bytes - 1) / segment_bytes));
 }
 
-void up(Communicator& comm, const Node& node, const Chunks& segment, int segments, ReduceOp op,
-        std::vector<Request>& sent) {
-  for (int i = 0; i < segments; ++i) {
-    for (const int child : node.children)
-      if (child >= 0) comm.recv_reduce(segment[i], child, op);
-    if (node.parent >= 0)
-      sent.push_back(comm.isend(segment[i], node.parent));
-    else
-      comm.complete(segment[i], op);
-  }
-}
+// As a leaf, a rank sends this many segments ahead of those that it combines in the other tree. On
+// the way down it takes them this many later. So each segment needs only earlier ones of the other
+// tree, and no two ranks wait for each other.
+constexpr int lead = 64;
+// A send finishes when the neighbour has received it, which needs nothing that follows these.
+constexpr std::size_t most_sends = 4 * lead;
 
-void down(Communicator& comm, const Node& node, const Chunks& segment, int segments,
-          std::vector<Request>& sent) {
-  for (int i = 0; i < segments; ++i) {
-    if (node.parent >= 0) comm.recv(segment[i], node.parent);
-    for (const int child : node.children)
-      if (child >= 0) sent.push_back(comm.isend(segment[i], child));
+// A rank's part in one tree, segment by segment.
+class TreePart {
+ public:
+  TreePart(Communicator& comm, const Node& node, Slice data, int segments, SendsInFlight& sends)
+      : comm_(comm), node_(node), segment_(data, segments), sends_(sends) {}
+
+  void up(int i, ReduceOp op) {
+    for (const int child : node_.children)
+      if (child >= 0) comm_.recv_reduce(segment_[i], child, op);
+    if (node_.parent >= 0)
+      sends_.send(segment_[i], node_.parent);
+    else
+      comm_.complete(segment_[i], op);
   }
-}
+  void down(int i) {
+    if (node_.parent >= 0) comm_.recv(segment_[i], node_.parent);
+    for (const int child : node_.children)
+      if (child >= 0) sends_.send(segment_[i], child);
+  }
+
+ private:
+  Communicator& comm_;
+  Node node_;
+  Chunks segment_;
+  SendsInFlight& sends_;
+};
 
 void run(Communicator& comm, Slice data, ReduceOp op) {
   const Chunks half(data, 2);
   const auto tree = trees(comm.rank(), comm.size());
   const int segments = segments_of(half[0].bytes());
-  const Chunks segment[] = {Chunks(half[0], segments), Chunks(half[1], segments)};
-  // A leaf can send at once; in the other tree the rank must wait for its children.
-  const int leaf = tree[0].is_leaf() ? 0 : 1;
-
-  std::vector<Request> sent;
-  sent.reserve(2 * static_cast<std::size_t>(segments));
-  for (const int t : {leaf, 1 - leaf}) up(comm, tree[t], segment[t], segments, op, sent);
+  // A leaf can send at once; in the other tree the rank must wait for its children. If p is odd, a
+  // rank may have children in both.
+  const int leaf = tree[0].is_leaf() ? 0 : 1, other = 1 - leaf;
+  SendsInFlight sends(comm, most_sends);
+  TreePart as_leaf(comm, tree[leaf], half[leaf], segments, sends);
+  TreePart as_parent(comm, tree[other], half[other], segments, sends);
+  for (int i = 0; i < segments + lead; ++i) {
+    if (i >= lead) as_parent.up(i - lead, op);
+    if (i < segments) as_leaf.up(i, op);
+  }
   // Data sent up must have left before data from above overwrite them.
-  for (const Request& send : sent) send->wait();
-  sent.clear();
-  for (const int t : {1 - leaf, leaf}) down(comm, tree[t], segment[t], segments, sent);
-  for (const Request& send : sent) send->wait();
+  sends.finish_all();
+  for (int i = 0; i < segments + lead; ++i) {
+    if (i >= lead) as_leaf.down(i - lead);
+    if (i < segments) as_parent.down(i);
+  }
+  sends.finish_all();
 }
 
 Traffic traffic(const Problem& x, int rank) {
@@ -119,26 +140,34 @@ Traffic traffic(const Problem& x, int rank) {
 
 bool is_exact(const Problem& x) {
   const Count half = x.count / 2;
-  return power_of_two(x) && x.ranks <= 8 && x.count % 2 == 0 &&
-         half % segments_of(half * x.element_bytes) == 0;
+  const int segments = segments_of(half * x.element_bytes);
+  return power_of_two(x) && x.ranks <= 4 && x.count % 2 == 0 && half % segments == 0 &&
+         (x.ranks == 2 || segments <= lead);
 }
 
 // A hop up takes one latency and two segments, because both children's segments arrive one after
 // the other; so does a hop down. The root has one child. Each further segment costs two up and two
-// down. With long data, leaves send first: a rank that has children in the other tree begins to
-// send their data up after S segments, its parent needs 2 S for both children, and down they need
-// another 2 S.
+// down. A rank begins to send its children's data after L = min(S, lead) segments as a leaf, which
+// delays the first ones. If these L segments do not cover the latencies from leaf to root, the next
+// L arrive late.
 double seconds(const Problem& x, const LinkModel& links) {
   if (x.ranks == 1) return 0;
   const Count half = Parts(x.count, 2).largest();
   const int levels = ceil_log2(x.ranks), segments = segments_of(half * x.element_bytes);
+  const int ahead = std::min(segments, lead), rounds = (segments - 1) / lead;
   const double alpha_s = links.between.alpha_s;
   const double segment_s = static_cast<double>(Parts(half, segments).largest() * x.element_bytes) *
                            links.between.beta_s_per_byte;
-  if (x.ranks == 2) return 2 * (alpha_s + segments * segment_s);
+  if (x.ranks == 2)
+    return 2 *
+           std::max(alpha_s + segments * segment_s, (rounds + 1) * (alpha_s + segment_s) +
+                                                        (segments - 1 - rounds * lead) * segment_s);
   const double hops_s = 2 * levels * alpha_s + (4 * levels - 6 + 4 * segments) * segment_s;
-  const double long_s = (2 * levels - 1) * alpha_s + (4 * levels - 8 + 5 * segments) * segment_s;
-  const double exact_s = x.ranks == 4 ? hops_s : std::max(hops_s, long_s);
+  const double long_s =
+      (2 * levels - 1) * alpha_s + (4 * levels - 8 + 4 * segments + ahead) * segment_s;
+  const double late_s =
+      2 * rounds * std::max(0.0, levels * (alpha_s + 2 * segment_s) - 2 * lead * segment_s);
+  const double exact_s = (x.ranks == 4 ? hops_s : std::max(hops_s, long_s)) + late_s;
   if (is_exact(x)) return exact_s;
   // Both delays may occur; if p is not a power of two, a rank may have children in both trees.
   return exact_s + levels * (alpha_s + segment_s) + (power_of_two(x) ? 0 : segments * segment_s);
@@ -147,13 +176,14 @@ double seconds(const Problem& x, const LinkModel& links) {
 }  // namespace
 
 AllReduceAlgorithm all_reduce_double_binary_tree() {
-  return {
-      .name = "double_binary_tree",
-      .run = run,
-      .traffic = traffic,
-      .seconds = seconds,
-      .formula = "max(2 lg p a + (4 lg p - 6 + 4 S) s b, (2 lg p - 1) a + (4 lg p - 8 + 5 S) s b)",
-      .exact = is_exact};
+  return {.name = "double_binary_tree",
+          .run = run,
+          .traffic = traffic,
+          .seconds = seconds,
+          .formula =
+              "max(2 lg p a + (4 lg p - 6 + 4 S) s b, (2 lg p - 1) a + (4 lg p - 8 + 4 S + L) s b)"
+              " + 2 q max(0, lg p (a + 2 s b) - 2 L s b)",
+          .exact = is_exact};
 }
 
 }  // namespace lockstep

@@ -286,6 +286,18 @@ TEST(Algorithms, DataOfSeveralSegmentsOnThreads) {
     check_everything<float>(ranks, {300'007}, DType::f32, ReduceOp::avg, {.fault = {}});
 }
 
+// More segments than a leaf sends ahead.
+TEST(DoubleBinaryTree, LongDataOnThreads) {
+  const OperationEntry& entry = find_operation("all_reduce");
+  const AnyAlgorithm& tree = find_algorithm(entry.algorithms, "all_reduce", "double_binary_tree");
+  constexpr Count segment_elements = 8192;
+  for (const int ranks : LOCKSTEP_THOROUGH ? std::vector{2, 4, 5, 11} : std::vector{4})
+    launch({.ranks = ranks, .fault = {}}, [&](RankContext& context) {
+      const Problem x{.ranks = ranks, .count = 2 * 80 * segment_elements, .element_bytes = 8};
+      run_and_check<double>(context.world, entry, tree, x, DType::f64, ReduceOp::sum);
+    });
+}
+
 TEST(Algorithms, NodesOfSeveralRanks) {
   const LinkModel nodes = parse_links("alpha=2,beta=1,node=3,node-alpha=1,node-beta=0.5");
   for (const Clock clock : {Clock::unit, Clock::wall})

@@ -261,6 +261,25 @@ TEST(VirtualTime, AThousandRanksTakeSeconds) {
               1e-9);
 }
 
+// Of more segments than a leaf sends ahead, with latencies of 0 to 1000 segments.
+TEST(VirtualTime, OfADoubleBinaryTreeIsWithinItsClosedForm) {
+  constexpr Count segment = Count{64} << 10, count = 2 * 200 * segment;
+  for (const int ranks : {2, 3, 4, 6, 8, 16, 31, 32})
+    for (const int latency : {0, 10, 50, 1000}) {
+      const std::string links = fmt::format("alpha={},beta=1", latency * segment);
+      const auto ends = times(ranks, links, [](Communicator& comm) {
+        const Memory data = comm.scratch({.dtype = DType::u8, .device = &none_device()}, count);
+        all_reduce(comm, data.slice(count, DType::u8), ReduceOp::sum, "double_binary_tree");
+      });
+      const double closed = all_reduce_double_binary_tree().seconds(
+          {.ranks = ranks, .count = count, .element_bytes = 1}, parse_links(links));
+      const double share = *std::ranges::max_element(ends) / closed;
+      const bool power_of_two = (ranks & (ranks - 1)) == 0;
+      EXPECT_LE(share, 1) << ranks << " ranks, latency " << latency;
+      EXPECT_GE(share, ranks == 2 ? 1 : power_of_two ? 0.85 : 0.5) << ranks << ", " << latency;
+    }
+}
+
 TEST(VirtualTime, SixteenThousandRanksArePossible) {
   constexpr int ranks = LOCKSTEP_THOROUGH ? 16384 : 64;
   const auto ends = times(ranks, "alpha=1,beta=0", [](Communicator& comm) {
