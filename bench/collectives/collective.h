@@ -27,6 +27,9 @@ enum class Buffers { hot, dirty, consume };
 Buffers buffers_from_name(std::string_view name);
 std::string_view name_of(Buffers buffers);
 
+// Out-of-place, the result has a buffer of its own; in-place it replaces the input.
+enum class Placements { both, out_of_place, in_place };
+
 struct BenchResult;
 
 // What rank 0 prints.
@@ -53,9 +56,11 @@ struct BenchOptions {
   bool scaled_sums = false;  // also the sum of inputs that each rank multiplies first
   int root = 0;
   bool all_roots = false;
-  Count offset = 0;       // elements from an aligned address to the begin of each buffer
+  Count offset = 0;  // elements from an aligned address to the begin of each buffer
+  Placements placements = Placements::both;
   int running_ranks = 0;  // in virtual time, the first ranks, which stand in for all; 0: all run
   std::vector<BenchResult> measured;  // measured before, on every rank, where ranks differ
+  bool measures_more = true;          // than those
   Skew skew;                          // for all_to_all_v
   Split split;                        // of the ranks into groups that run at the same time
   int communicators = 1;              // of the same ranks, each with an operation at the same time
@@ -159,10 +164,11 @@ bool is_too_slow(const BenchRun& run, Operation operation, const BenchOptions& o
 
 // Runs `program`, which calls bench_operation, on every rank; or, in virtual time, on one rank that
 // stands in for all if ranks behave identically in an algorithm, and on one node if all nodes do
-// (collectives/transport/launch/launch_symmetric.h). Other algorithms are measured before, on every rank.
-// Every rank runs `program` if the number of ranks is not a power of two, if data, a trace or a
-// fault is asked for, or if ranks behave identically in no algorithm. Sets options.running_ranks
-// and options.measured. Throws what launch() throws.
+// (collectives/transport/launch/launch_symmetric.h). Other algorithms are measured before, on every
+// rank, out-of-place and in-place at the same time. Every rank runs `program` if the number of ranks
+// is not a power of two, if data, a trace or a fault is asked for, or if ranks behave identically in
+// no algorithm and are less than a thousand. Sets options.running_ranks, measured and measures_more.
+// Throws what launch() throws.
 void launch_bench(const OperationEntry& entry, BenchOptions& options, const LaunchOptions& world,
                   const std::function<void(RankContext&)>& program);
 

@@ -24,6 +24,8 @@ std::string BenchPoint::add(const std::string& name, const LinkModel& links) {
   }
   for (const bool in_place : {false, true}) {
     if (in_place && !entry_.in_place) continue;
+    if (options_.placements == (in_place ? Placements::out_of_place : Placements::in_place))
+      continue;
     BenchResult& result = add_result(name, comm_.transport().name(), in_place);
     result.chosen = algorithm.name;
     result.equal_work = has_equal_work(algorithm);

@@ -63,7 +63,7 @@ void print_measured(const BenchResult& result, Operation operation) {
 std::vector<std::string> notes_of(const BenchOptions& options, const OperationEntry& entry,
                                   Communicator& comm, const BenchRun& run) {
   std::vector<std::string> notes;
-  if (options.running_ranks > 0)
+  if (options.running_ranks > 0 && options.measures_more)
     notes.push_back(fmt::format(
         "{} for all, which behave identically",
         options.running_ranks == 1

@@ -11,7 +11,6 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
-#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -101,17 +100,6 @@ void launch_threads(const LaunchOptions& options,
   if (first_failure) fail_world(first_failure, options, histories);
 }
 
-// Every rank runs in its own place.
-void launch_virtual(const LaunchOptions& options,
-                    const std::function<void(RankContext&)>& program) {
-  constexpr double least_bytes_of_rank = 32 << 10;  // its stack, its mailboxes and its records
-  require_memory(options.ranks * least_bytes_of_rank,
-                 fmt::format("virtual time of {} ranks", options.ranks), "use fewer ranks");
-  std::vector<int> themselves(static_cast<std::size_t>(options.ranks));
-  std::iota(themselves.begin(), themselves.end(), 0);
-  launch_symmetric(options, themselves, program);
-}
-
 std::string path_of_rank(const std::string& path, int rank) {
   std::filesystem::path own = path;
   if (!path.empty())
@@ -172,7 +160,7 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
           fmt::format("--device cuda with the clock {}", name_of(options.clock)),
           "a GPU computes in real time: use --clock wall or --device host");
   if (options.clock != Clock::wall)
-    launch_virtual(options, program);
+    launch_at_once(options, {program});
   else if (processes_started() > 0)
     launch_processes(options, program);
   else

@@ -5,16 +5,20 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
+#include <numeric>
+#include <thread>
 
 #include "collectives/base/error.h"
+#include "collectives/base/limits.h"
 #include "collectives/transport/failure/interruption.h"
 #include "collectives/transport/launch/launch_rank.h"
+#include "collectives/transport/virtual/fiber.h"
 #include "collectives/transport/virtual/virtual_world.h"
 
 namespace lockstep {
+namespace {
 
-void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stand_ins,
-                      const std::function<void(RankContext&)>& program) {
+void check(const LaunchOptions& options, const std::vector<int>& stand_ins) {
   require(options.clock != Clock::wall && std::ssize(stand_ins) == options.ranks,
           "a symmetric world without virtual time or stand-ins for all ranks",
           "use another clock than wall, and name a rank in the place of each");
@@ -24,35 +28,95 @@ void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stan
   for (int rank = 0; rank < options.ranks && !options.slow_links.empty(); ++rank)
     require(stand_ins[static_cast<std::size_t>(rank)] == rank,
             "slow links in a symmetric world, whose ranks have equal links", "let all ranks run");
-  // With thousands of ranks each keeps fewer operations, so that they fit into memory.
+}
+
+// With thousands of ranks each keeps fewer operations, so that they fit into memory.
+std::size_t kept_operations(int ranks) {
   constexpr std::size_t kept_in_all = 1 << 20, kept_at_least = 64;
-  const std::size_t kept = std::clamp(kept_in_all / static_cast<std::size_t>(options.ranks),
-                                      kept_at_least, FlightRecorder::kept_operations);
-  std::deque<RankHistory> histories;
-  VirtualTime time(options.clock == Clock::cpu);
-  std::exception_ptr first_failure;
-  auto ends = virtual_world(time, stand_ins, options.links, options.slow_links);
-  const auto stop = ends.front()->capabilities().failures->stopper();
-  for (auto& owned : ends) {
-    RankHistory& history = histories.emplace_back(owned->rank(), kept);
-    const auto run = [&] {
-      auto end = std::move(owned);
-      const int own[] = {end->rank()};
-      const auto emergency = end->subgroup(own);
-      try {
-        run_rank(options, options.device, std::move(end), false, history, program);
-      } catch (const std::exception& error) {
-        if (emergency->abort(error) || is_first_interrupted(error, first_failure))
-          first_failure = std::current_exception();
-      }
-    };
-    time.add(run, 0);
+  return std::clamp(kept_in_all / static_cast<std::size_t>(ranks), kept_at_least,
+                    FlightRecorder::kept_operations);
+}
+
+// The ranks of a world, which run their program.
+class VirtualRanks {
+ public:
+  VirtualRanks(const LaunchOptions& options, const std::vector<int>& stand_ins,
+               const std::function<void(RankContext&)>& program)
+      : options_(options), time_(options.clock == Clock::cpu) {
+    ends_ = virtual_world(time_, stand_ins, options.links, options.slow_links);
+    stop_ = ends_.front()->capabilities().failures->stopper();
+    for (auto& owned : ends_) {
+      RankHistory& history = histories_.emplace_back(owned->rank(), kept_operations(options.ranks));
+      time_.add([&] { run_one(std::move(owned), history, program); }, 0);
+    }
   }
+  void run() { time_.run(); }
+  void stop(std::string_view signal) const { stop_(signal); }
+  void throw_if_failed() const {
+    if (first_failure_) fail_world(first_failure_, options_, histories_);
+  }
+
+ private:
+  void run_one(std::unique_ptr<Transport> end, RankHistory& history,
+               const std::function<void(RankContext&)>& program) {
+    const int own[] = {end->rank()};
+    const auto emergency = end->subgroup(own);
+    try {
+      run_rank(options_, options_.device, std::move(end), false, history, program);
+    } catch (const std::exception& error) {
+      if (emergency->abort(error) || is_first_interrupted(error, first_failure_))
+        first_failure_ = std::current_exception();
+    }
+  }
+
+  const LaunchOptions& options_;
+  std::deque<RankHistory> histories_;
+  VirtualTime time_;
+  std::exception_ptr first_failure_;
+  std::vector<std::unique_ptr<Transport>> ends_;
+  FailureBoard::Stop stop_;
+};
+
+}  // namespace
+
+void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stand_ins,
+                      const std::function<void(RankContext&)>& program) {
+  check(options, stand_ins);
+  VirtualRanks ranks(options, stand_ins, program);
   {
-    const Interruption interruption(stop);
-    time.run();
+    const Interruption interruption([&](std::string_view signal) { ranks.stop(signal); });
+    ranks.run();
   }
-  if (first_failure) fail_world(first_failure, options, histories);
+  ranks.throw_if_failed();
+}
+
+void launch_at_once(const LaunchOptions& options,
+                    const std::vector<std::function<void(RankContext&)>>& programs) {
+  constexpr double least_bytes_of_rank = 32 << 10;  // its stack, its mailboxes and its records
+  const double ranks = static_cast<double>(programs.size()) * options.ranks;
+  const std::string times = programs.size() == 1 ? "" : fmt::format("{} times ", programs.size());
+  require_memory(ranks * least_bytes_of_rank,
+                 fmt::format("virtual time of {}{} ranks", times, options.ranks),
+                 "use fewer ranks");
+  std::vector<int> themselves(static_cast<std::size_t>(options.ranks));
+  std::iota(themselves.begin(), themselves.end(), 0);
+  if (static_cast<std::size_t>(ranks) > Fiber::most()) {
+    for (const auto& program : programs) launch_symmetric(options, themselves, program);
+    return;
+  }
+  check(options, themselves);
+  std::deque<VirtualRanks> worlds;
+  for (const auto& program : programs) worlds.emplace_back(options, themselves, program);
+  {
+    const Interruption interruption([&](std::string_view signal) {
+      for (const VirtualRanks& world : worlds) world.stop(signal);
+    });
+    std::vector<std::jthread> others;
+    for (auto world = worlds.begin() + 1; world != worlds.end(); ++world)
+      others.emplace_back([world] { world->run(); });
+    worlds.front().run();
+  }
+  for (const VirtualRanks& world : worlds) world.throw_if_failed();
 }
 
 }  // namespace lockstep

@@ -22,4 +22,10 @@ namespace lockstep {
 void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stand_ins,
                       const std::function<void(RankContext&)>& program);
 
+// A world for each program, at least one, in which every rank runs it. They know nothing of each
+// other and run at the same time, each on a core; or one after the other if the process cannot have
+// the stacks of all. Throws what launch() throws.
+void launch_at_once(const LaunchOptions& options,
+                    const std::vector<std::function<void(RankContext&)>>& programs);
+
 }  // namespace lockstep

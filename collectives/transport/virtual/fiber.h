@@ -2,6 +2,7 @@
 // runs at a time.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -20,6 +21,8 @@ class Fiber {
   // Called in the body: returns to the caller of resume(), and continues at the next resume().
   void suspend();
   bool finished() const;
+  // How many a process can have, as far as their stacks limit it.
+  static std::size_t most();
 
  private:
   struct State;

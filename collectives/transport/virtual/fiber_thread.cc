@@ -1,5 +1,6 @@
 // Fibers as threads of which only one runs at a time. Slower than Boost.Context by two wake-ups per
 // switch, but sanitizers and debuggers understand it.
+#include <limits>
 #include <semaphore>
 #include <thread>
 
@@ -44,5 +45,7 @@ void Fiber::suspend() {
 }
 
 bool Fiber::finished() const { return state_->finished; }
+
+std::size_t Fiber::most() { return std::numeric_limits<std::size_t>::max(); }
 
 }  // namespace lockstep
