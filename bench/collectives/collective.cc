@@ -166,8 +166,7 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
                   const std::function<void(RankContext&)>& program) {
   const int running = ranks_for_all(options, world), ranks = launch_ranks(world);
   if (running == 0) return launch(world, program);
-  require(world.timeout_s > 0, fmt::format("--timeout {}", world.timeout_s),
-          "use a time above 0 seconds");
+  check(world);
   constexpr double bytes_of_rank = 770;  // for a rank that does not run
   require_memory(ranks * bytes_of_rank, fmt::format("virtual time of {} ranks", ranks),
                  "use fewer ranks");
@@ -176,10 +175,12 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
   launch_symmetric(
       world, std::vector<int>(static_cast<std::size_t>(ranks)),
       [&](RankContext& context) { algorithms = by_ranks(context.world, entry, options, ranks); });
-  constexpr int many = 1024;  // so that nobody reads the times of each
+  const bool some_differ = !algorithms.other.empty();
+  if (some_differ && (options.cold || options.table.memory)) return launch(world, program);
+  constexpr int many = 1024;  // whose results take longer than the times of each are worth
   if (algorithms.equal.empty() && ranks < many) return launch(world, program);
   options.measures_more = !algorithms.equal.empty();
-  if (!algorithms.other.empty()) {
+  if (some_differ) {
     fmt::print("# measured first, on every rank: {}\n", fmt::join(algorithms.other, ", "));
     std::fflush(stdout);
     options.measured = measured_on_every_rank(algorithms.other, entry, options, world);

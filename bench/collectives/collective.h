@@ -166,9 +166,9 @@ bool is_too_slow(const BenchRun& run, Operation operation, const BenchOptions& o
 // stands in for all if ranks behave identically in an algorithm, and on one node if all nodes do
 // (collectives/transport/launch/launch_symmetric.h). Other algorithms are measured before, on every
 // rank, out-of-place and in-place at the same time. Every rank runs `program` if the number of ranks
-// is not a power of two, if data, a trace or a fault is asked for, or if ranks behave identically in
-// no algorithm and are less than a thousand. Sets options.running_ranks, measured and measures_more.
-// Throws what launch() throws.
+// is not a power of two, if data, a trace or a fault is asked for, or, where ranks differ, the
+// memory or the first operation; or if ranks behave identically in no algorithm and are fewer than
+// 1,024. Sets options.running_ranks, measured and measures_more. Throws what launch() throws.
 void launch_bench(const OperationEntry& entry, BenchOptions& options, const LaunchOptions& world,
                   const std::function<void(RankContext&)>& program);
 

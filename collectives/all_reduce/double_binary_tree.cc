@@ -71,7 +71,9 @@ int segments_of(Count half_bytes) {
 // the way down it takes them this many later. So each segment needs only earlier ones of the other
 // tree, and no two ranks wait for each other.
 constexpr int lead = 64;
-// A send finishes when the neighbour has received it, which needs nothing that follows these.
+// A send finishes when the neighbour has received it. As a rank sends two to four segments in a
+// step, one that waits for the oldest send is many steps ahead of that, and the neighbour needs
+// only segments of earlier steps to receive it. With fewer than 2 * lead, ranks would wait for each other.
 constexpr std::size_t most_sends = 4 * lead;
 
 // A rank's part in one tree, segment by segment.
@@ -141,8 +143,9 @@ Traffic traffic(const Problem& x, int rank) {
 bool is_exact(const Problem& x) {
   const Count half = x.count / 2;
   const int segments = segments_of(half * x.element_bytes);
-  return power_of_two(x) && x.ranks <= 4 && x.count % 2 == 0 && half % segments == 0 &&
-         (x.ranks == 2 || segments <= lead);
+  // Of more ranks, segments of both trees meet at some rank, and one waits for a part of the other.
+  const int exact_segments = x.ranks <= 2 ? segments : x.ranks == 4 ? lead : x.ranks == 8 ? 1 : 0;
+  return power_of_two(x) && x.count % 2 == 0 && half % segments == 0 && segments <= exact_segments;
 }
 
 // A hop up takes one latency and two segments, because both children's segments arrive one after
@@ -169,12 +172,14 @@ double seconds(const Problem& x, const LinkModel& links) {
       2 * rounds * std::max(0.0, levels * (alpha_s + 2 * segment_s) - 2 * lead * segment_s);
   const double exact_s = (x.ranks == 4 ? hops_s : std::max(hops_s, long_s)) + late_s;
   if (is_exact(x)) return exact_s;
-  // Both delays may occur; if p is not a power of two, a rank may have children in both trees.
+  // Both delays may occur; if p is not a power of two, a rank may have children in both trees. With
+  // few segments the time is up to a third shorter.
   return exact_s + levels * (alpha_s + segment_s) + (power_of_two(x) ? 0 : segments * segment_s);
 }
 
 }  // namespace
 
+// S segments of s bytes, L of them ahead, q = floor((S - 1) / L); for 8 ranks or more.
 AllReduceAlgorithm all_reduce_double_binary_tree() {
   return {.name = "double_binary_tree",
           .run = run,

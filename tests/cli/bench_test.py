@@ -298,6 +298,15 @@ class Bench(unittest.TestCase):
         self.assertEqual(which, "all")
         for one, other in zip(few, every, strict=True):  # they begin at other times, which rounds differently
             self.assertTrue(all(abs(a / b - 1) < 1e-9 for a, b in zip(one, other, strict=True)), (one, other))
+        # Many ranks that differ have a world for each placement.
+        words = ["all_reduce", "--ranks", "1024", "--link", "ndr", "-b", "1K", "-e", "1M", "-f", "1024",
+                 "--algorithm", "double_binary_tree,binomial_tree"]
+        which, few = running(*words)
+        self.assertEqual((which, self.all_first, len(few)), ("all", ["double_binary_tree, binomial_tree"], 8))
+        which, every = running(*words, "--fault", "rank=0,op=0,kind=delay")
+        self.assertEqual((which, self.all_first), ("all", []))
+        for one, other in zip(few, every, strict=True):
+            self.assertTrue(all(abs(a / b - 1) < 1e-9 for a, b in zip(one, other, strict=True)), (one, other))
         sizes = ["all_reduce", "-b", "1K", "-e", "1K"]
         self.assertEqual(running(*sizes, "--ranks", "8", "--link", "dgx", "--algorithm", "binomial_tree")[0], "all")
         ring = [*sizes, "--algorithm", "ring"]
@@ -310,6 +319,17 @@ class Bench(unittest.TestCase):
         tuned = ["all_reduce", "--ranks", "8", "--link", "ndr", "-b", "1K", "-e", "1K"]
         self.assertEqual(running(*tuned)[0], "one rank")
         self.assertEqual(running(*tuned, "--tuned", "tuning.json")[0], "all")
+
+    def test_many_ranks_that_differ_hold_memory_and_start_cold(self):
+        def lines(ranks):
+            words = ["gather", "--ranks", ranks, "--clock", "unit", "--link", "ndr", "-b", "1M", "-e", "1M", "--algorithm", "binomial_tree"]
+            memory = re.search("# Memory usage.*", self.bench(*words, "-M", "1").stdout)[0]
+            done = self.bench(*words, "--cold").stdout
+            first = re.search(r"the first operation took ([\d.]+) us", done)[1]
+            return memory, first, [line.split()[6] for line in done.splitlines() if not line.startswith("#")][0]
+        few, many = lines("512"), lines("1024")
+        self.assertEqual(few[0], many[0])
+        self.assertEqual((few[1], many[1]), (few[2], many[2]))
 
     def test_unit_time_needs_no_data_and_one_iteration(self):
         def context(*words):

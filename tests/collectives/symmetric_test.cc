@@ -73,20 +73,25 @@ TEST(WorldsAtOnce, AreThoseOfThemselves) {
   EXPECT_GT(alone[1], alone[2]);
 }
 
-TEST(WorldsAtOnce, ThrowTheErrorOfAny) {
+TEST(WorldsAtOnce, EndWithTheErrorOfAny) {
   const auto good = [](RankContext& context) { context.world.transport().advance(1); };
+  const auto endless = [](RankContext& context) {
+    const Memory data = context.world.scratch({.dtype = DType::f32, .device = &none_device()}, 9);
+    while (true) all_reduce(context.world, data.slice(9, DType::f32));
+  };
   const auto bad = [](RankContext& context) {
-    if (context.world.rank() == 2) throw Error(ErrorKind::wrong_result, "in the second world");
+    if (context.world.rank() == 2) throw Error(ErrorKind::wrong_result, "of the third rank");
     const Memory data = context.world.scratch({.dtype = DType::f32, .device = &none_device()}, 9);
     all_reduce(context.world, data.slice(9, DType::f32));
   };
-  try {
-    launch_at_once(world_of(3, "ndr"), {good, bad});
-    FAIL() << "ended well";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("in the second world"), std::string::npos)
-        << error.what();
-  }
+  using Programs = std::vector<std::function<void(RankContext&)>>;
+  for (const Programs& programs : {Programs{good, bad}, Programs{bad, endless}}) try {
+      launch_at_once(world_of(3, "ndr"), programs);
+      FAIL() << "ended well";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("of the third rank"), std::string::npos)
+          << error.what();
+    }
 }
 
 Body collective(const std::function<void(Communicator&, Slice)>& run) {

@@ -106,7 +106,7 @@ class ParameterServerPlots(unittest.TestCase):
         self.assertEqual({row[0] for row in chart.rows},
                          {"ps_1_server", "ps_2_servers", "ps_N_servers", "ps_colocated", "ring", "double_binary_tree"})
         for row in chart.rows:
-            if row[0] != "double_binary_tree":  # its closed form is exact only for many segments
+            if row[0] != "double_binary_tree":  # its closed form is exact only for few ranks
                 self.assertEqual(row[-1], "+0.00", row)
 
 

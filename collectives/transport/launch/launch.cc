@@ -146,7 +146,7 @@ std::string_view name_of(Clock clock) {
   return names[static_cast<std::size_t>(clock)];
 }
 
-void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
+void check(const LaunchOptions& options) {
   require(options.ranks >= 1, fmt::format("--ranks {}", options.ranks), "use at least 1 rank");
   require_addresses(options.clock == Clock::wall && processes_started() == 0 ? options.ranks : 1);
   require(options.timeout_s > 0, fmt::format("--timeout {}", options.timeout_s),
@@ -159,6 +159,10 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
   require(!enqueues(options) || options.clock == Clock::wall,
           fmt::format("--device cuda with the clock {}", name_of(options.clock)),
           "a GPU computes in real time: use --clock wall or --device host");
+}
+
+void launch(const LaunchOptions& options, const std::function<void(RankContext&)>& program) {
+  check(options);
   if (options.clock != Clock::wall)
     launch_at_once(options, {program});
   else if (processes_started() > 0)

@@ -72,6 +72,9 @@ void launch(const LaunchOptions& options, const std::function<void(RankContext&)
 void launch_alone(const LaunchOptions& options, int rank,
                   const std::function<void(RankContext&)>& program);
 
+// Throws Error (bad_input) unless launch() takes these options.
+void check(const LaunchOptions& options);
+
 // The number of ranks that launch() starts or joins.
 int launch_ranks(const LaunchOptions& options);
 // How they exchange messages in real time: "threads"; or "openmpi" or "mpich" between processes.

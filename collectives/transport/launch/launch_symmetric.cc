@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <exception>
+#include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "collectives/base/error.h"
 #include "collectives/base/limits.h"
@@ -52,6 +55,7 @@ class VirtualRanks {
   }
   void run() { time_.run(); }
   void stop(std::string_view signal) const { stop_(signal); }
+  bool failed() const { return first_failure_ != nullptr; }
   void throw_if_failed() const {
     if (first_failure_) fail_world(first_failure_, options_, histories_);
   }
@@ -77,6 +81,49 @@ class VirtualRanks {
   FailureBoard::Stop stop_;
 };
 
+// Worlds that run at the same time. If one fails, it stops the others.
+class VirtualWorlds {
+ public:
+  VirtualWorlds(const LaunchOptions& options, const std::vector<int>& stand_ins,
+                const std::vector<std::function<void(RankContext&)>>& programs) {
+    for (const auto& program : programs) worlds_.emplace_back(options, stand_ins, program);
+  }
+  void run() {
+    {
+      const Interruption interruption([&](std::string_view signal) { stop(signal); });
+      std::vector<std::jthread> others;
+      for (auto world = worlds_.begin() + 1; world != worlds_.end(); ++world)
+        others.emplace_back([this, world] { run(*world); });
+      run(worlds_.front());
+    }
+    if (error_) std::rethrow_exception(error_);
+    if (first_failed_) first_failed_->throw_if_failed();
+  }
+
+ private:
+  void run(VirtualRanks& world) {
+    try {
+      world.run();
+      if (!world.failed()) return;
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(has_failed_, true)) first_failed_ = &world;
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(has_failed_, true)) error_ = std::current_exception();
+    }
+    stop("the failure of another world");
+  }
+  void stop(std::string_view cause) const {
+    for (const VirtualRanks& world : worlds_) world.stop(cause);
+  }
+
+  std::deque<VirtualRanks> worlds_;
+  std::mutex mutex_;
+  bool has_failed_ = false;
+  const VirtualRanks* first_failed_ = nullptr;
+  std::exception_ptr error_;  // not of a rank: of the simulation itself
+};
+
 }  // namespace
 
 void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stand_ins,
@@ -93,30 +140,20 @@ void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stan
 void launch_at_once(const LaunchOptions& options,
                     const std::vector<std::function<void(RankContext&)>>& programs) {
   constexpr double least_bytes_of_rank = 32 << 10;  // its stack, its mailboxes and its records
-  const double ranks = static_cast<double>(programs.size()) * options.ranks;
-  const std::string times = programs.size() == 1 ? "" : fmt::format("{} times ", programs.size());
-  require_memory(ranks * least_bytes_of_rank,
-                 fmt::format("virtual time of {}{} ranks", times, options.ranks),
-                 "use fewer ranks");
+  const double bytes = options.ranks * least_bytes_of_rank;
+  require_memory(bytes, fmt::format("virtual time of {} ranks", options.ranks), "use fewer ranks");
   std::vector<int> themselves(static_cast<std::size_t>(options.ranks));
   std::iota(themselves.begin(), themselves.end(), 0);
-  if (static_cast<std::size_t>(ranks) > Fiber::most()) {
+  const std::size_t worlds = programs.size();
+  const bool have_room = std::isinf(address_limit()) &&
+                         worlds * themselves.size() <= Fiber::most() &&
+                         2 * static_cast<double>(worlds) * bytes <= available_bytes();
+  if (worlds == 1 || worlds > std::thread::hardware_concurrency() || !have_room) {
     for (const auto& program : programs) launch_symmetric(options, themselves, program);
     return;
   }
   check(options, themselves);
-  std::deque<VirtualRanks> worlds;
-  for (const auto& program : programs) worlds.emplace_back(options, themselves, program);
-  {
-    const Interruption interruption([&](std::string_view signal) {
-      for (const VirtualRanks& world : worlds) world.stop(signal);
-    });
-    std::vector<std::jthread> others;
-    for (auto world = worlds.begin() + 1; world != worlds.end(); ++world)
-      others.emplace_back([world] { world->run(); });
-    worlds.front().run();
-  }
-  for (const VirtualRanks& world : worlds) world.throw_if_failed();
+  VirtualWorlds(options, themselves, programs).run();
 }
 
 }  // namespace lockstep

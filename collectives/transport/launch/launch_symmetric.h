@@ -18,13 +18,14 @@
 namespace lockstep {
 
 // stand_ins[rank] is the rank that runs in its place, or the rank itself. A group that contains a
-// rank also contains its stand-in. Throws what launch() throws.
+// rank also contains its stand-in. Throws what launch() throws for options that it takes.
 void launch_symmetric(const LaunchOptions& options, const std::vector<int>& stand_ins,
                       const std::function<void(RankContext&)>& program);
 
 // A world for each program, at least one, in which every rank runs it. They know nothing of each
-// other and run at the same time, each on a core; or one after the other if the process cannot have
-// the stacks of all. Throws what launch() throws.
+// other and run at the same time, each on a core; or one after the other if there is no core or
+// no memory for that. With the clock cpu they disturb each other. Throws what launch() throws for
+// options that it takes; if several worlds fail, the error of the first.
 void launch_at_once(const LaunchOptions& options,
                     const std::vector<std::function<void(RankContext&)>>& programs);
 

@@ -21,7 +21,7 @@ class Fiber {
   // Called in the body: returns to the caller of resume(), and continues at the next resume().
   void suspend();
   bool finished() const;
-  // How many a process can have, as far as their stacks limit it.
+  // How many a process can have, as far as their stacks or threads limit it.
   static std::size_t most();
 
  private:

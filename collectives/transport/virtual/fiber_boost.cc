@@ -24,8 +24,7 @@ class GuardedStacks {
     void* const lowest = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (lowest == MAP_FAILED) throw std::bad_alloc();
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    if (!guard_lightly(lowest, page) && mprotect(lowest, page, PROT_NONE) != 0) {
+    if (!guard_lightly(lowest) && mprotect(lowest, page_bytes(), PROT_NONE) != 0) {
       munmap(lowest, bytes);
       throw std::bad_alloc();
     }
@@ -41,7 +40,7 @@ class GuardedStacks {
   static std::size_t most() {
     GuardedStacks stacks;
     auto stack = stacks.allocate();
-    const bool is_light = guard_lightly(static_cast<std::byte*>(stack.sp) - bytes, 0);
+    const bool is_light = guard_lightly(static_cast<std::byte*>(stack.sp) - bytes);
     stacks.deallocate(stack);
     constexpr std::size_t with_two_mappings = 30'000;
     return is_light ? std::numeric_limits<std::size_t>::max() : with_two_mappings;
@@ -49,10 +48,11 @@ class GuardedStacks {
 
  private:
   // A guard that leaves neighbouring stacks one mapping. False before Linux 6.13.
-  static bool guard_lightly(void* begin, std::size_t size) {
+  static bool guard_lightly(void* lowest) {
     constexpr int install_guard = 102;  // MADV_GUARD_INSTALL, which older headers lack
-    return madvise(begin, size, install_guard) == 0;
+    return madvise(lowest, page_bytes(), install_guard) == 0;
   }
+  static std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
   static constexpr std::size_t bytes = 256 << 10;  // of addresses: pages take memory once used
 };
 

@@ -57,16 +57,16 @@ class Recycled {
     }
   };
   static Spare* take_run() {
-    static_assert(sizeof(Object) >= sizeof(Spare));
+    static_assert(sizeof(Object) >= sizeof(Spare) && alignof(Object) >= alignof(Spare));
     const std::lock_guard lock(mutex_);
     if (runs_) return std::exchange(runs_, runs_->next_run);
     constexpr std::size_t run_bytes = objects_of_a_run * sizeof(Object);
     static_assert(run_bytes <= block_bytes);
     if (blocks_.empty() || used_of_last_block_ + run_bytes > block_bytes) {
-      auto* const block =
-          static_cast<std::byte*>(::operator new (block_bytes, std::align_val_t{block_bytes}));
-      blocks_.emplace_back(block);
-      madvise(block, block_bytes, MADV_HUGEPAGE);
+      std::unique_ptr<std::byte, Free> block(
+          static_cast<std::byte*>(::operator new (block_bytes, std::align_val_t{block_bytes})));
+      madvise(block.get(), block_bytes, MADV_HUGEPAGE);
+      blocks_.push_back(std::move(block));
       used_of_last_block_ = 0;
     }
     std::byte* const run = blocks_.back().get() + used_of_last_block_;
