@@ -73,7 +73,7 @@ int segments_of(Count half_bytes) {
 constexpr int lead = 64;
 // A send finishes when the neighbour has received it. As a rank sends two to four segments in a
 // step, one that waits for the oldest send is many steps ahead of that, and the neighbour needs
-// only segments of earlier steps to receive it. With fewer than 2 * lead, ranks would wait for each other.
+// only segments of earlier steps to receive it. With fewer than 2 * lead they would wait for ever.
 constexpr std::size_t most_sends = 4 * lead;
 
 // A rank's part in one tree, segment by segment.
