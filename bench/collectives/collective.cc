@@ -177,7 +177,7 @@ void launch_bench(const OperationEntry& entry, BenchOptions& options, const Laun
       [&](RankContext& context) { algorithms = by_ranks(context.world, entry, options, ranks); });
   const bool some_differ = !algorithms.other.empty();
   if (some_differ && (options.cold || options.table.memory)) return launch(world, program);
-  constexpr int many = 1024;  // whose results take longer than the times of each are worth
+  constexpr int many = 1024;  // ranks, for which speed is worth more than the times of each rank
   if (algorithms.equal.empty() && ranks < many) return launch(world, program);
   options.measures_more = !algorithms.equal.empty();
   if (some_differ) {

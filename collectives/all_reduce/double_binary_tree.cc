@@ -73,7 +73,7 @@ int segments_of(Count half_bytes) {
 constexpr int lead = 64;
 // A send finishes when the neighbour has received it. As a rank sends two to four segments in a
 // step, one that waits for the oldest send is many steps ahead of that, and the neighbour needs
-// only segments of earlier steps to receive it. With fewer than 2 * lead they would wait for ever.
+// only segments of earlier steps to receive it. Fewer than 2 * lead would end in a deadlock.
 constexpr std::size_t most_sends = 4 * lead;
 
 // A rank's part in one tree, segment by segment.
@@ -107,8 +107,8 @@ void run(Communicator& comm, Slice data, ReduceOp op) {
   const Chunks half(data, 2);
   const auto tree = trees(comm.rank(), comm.size());
   const int segments = segments_of(half[0].bytes());
-  // A leaf can send at once; in the other tree the rank must wait for its children. If p is odd, a
-  // rank may have children in both.
+  // A leaf can send at once; in the other tree the rank must wait for its children. If p is odd, one
+  // rank has children in both.
   const int leaf = tree[0].is_leaf() ? 0 : 1, other = 1 - leaf;
   SendsInFlight sends(comm, most_sends);
   TreePart as_leaf(comm, tree[leaf], half[leaf], segments, sends);
