@@ -78,7 +78,7 @@ class InBackward : public testing::TestWithParam<Case> {
   }
   const test::Folder folder_;
 };
-INSTANTIATE_TEST_SUITE_P(, InBackward, testing::ValuesIn(in_pairs()),
+INSTANTIATE_TEST_SUITE_P(, InBackward, test::sampled(in_pairs()),
                          [](const auto& test_info) { return test_info.param.name; });
 
 TEST_P(InBackward, TakesTheSameStepsWithFewerGradients) {
