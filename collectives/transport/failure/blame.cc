@@ -21,10 +21,7 @@ ErrorContext Board::context(int rank, int peer, const Call& call) const {
   context.operation = std::string(name_of(s.operation));
   if (s.algorithm[0] != 0) context.operation += fmt::format("/{}", s.algorithm.data());
   context.operation += fmt::format(" over {}", transport_);
-  const std::set<int> group(world_ranks_.begin(), world_ranks_.end());
-  if (std::ssize(group) < context.size)
-    context.operation +=
-        fmt::format(" among {}", ranks_text(std::vector<int>(group.begin(), group.end())));
+  context.operation += among_;
   return context;
 }
 

@@ -110,7 +110,13 @@ Board::Board(BoardSlot* slots, WorldBoard world, std::vector<int> world_ranks, d
       world_(world),
       world_ranks_(std::move(world_ranks)),
       timeout_s_(timeout_s),
-      transport_(std::move(transport)) {}
+      transport_(std::move(transport)) {
+  std::vector<int> members = world_ranks_;
+  std::ranges::sort(members);
+  const auto [twice, end] = std::ranges::unique(members);
+  members.erase(twice, end);
+  if (members.size() < world_.waits.size()) among_ = fmt::format(" among {}", ranks_text(members));
+}
 
 void Board::enter(int rank, const Signature& signature) {
   BoardSlot& slot = slots_[rank];

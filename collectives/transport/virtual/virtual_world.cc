@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "collectives/transport/virtual/transfers.h"
 #include "collectives/transport/virtual/virtual_group.h"
@@ -101,8 +102,10 @@ class VirtualTransport final : public Transport,
   }
 
   bool abort(const std::exception& cause) override {
-    const bool first = group_->world->notice.raise(board().world_rank(rank_), cause);
-    group_->world->time.wake_all();
+    VirtualWorld& world = *group_->world;
+    const bool first = world.notice.raise(board().world_rank(rank_), cause);
+    // Whoever waits later reads the notice before.
+    if (!std::exchange(world.woken_to_stop, true)) world.time.wake_all();
     return first;
   }
   void depart() override {
@@ -142,8 +145,8 @@ class VirtualTransport final : public Transport,
       return;
     }
     while (group_->rounds_aligned == round) {
-      if (!time.wait()) board().give_up(rank_, std::span(&rank_, 1), {});
       board().check_notice(rank_, -1, {});
+      if (!time.wait()) board().give_up(rank_, std::span(&rank_, 1), {});
     }
   }
 
