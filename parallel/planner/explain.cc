@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "collectives/base/error.h"
@@ -83,29 +84,39 @@ std::string largest_class(const RankMemory& memory) {
   return fmt::format("{} {:.1f} GB", most.first, most.second / gigabyte);
 }
 
-std::string nearest_that_fits(const Planner& planner, const FoundPlan& plan) {
+// The cost model knows zero 2 and 3 without a pipeline only.
+ordered_json with_zero(const Arrangement& a, ordered_json change) {
+  if (change.contains("pp") && change["pp"] != 1 && !change.contains("zero") && a.zero_stage > 1)
+    change["zero"] = 1;
+  return change;
+}
+
+// The fastest plan that fits and differs in one thing.
+std::string change_that_fits(const Planner& planner, const FoundPlan& plan) {
   const Arrangement& a = plan.arrangement;
-  std::vector<std::pair<std::string, ordered_json>> tried;
-  if (a.recompute != Recompute::full) tried.push_back({"recompute full", {{"recompute", "full"}}});
+  std::vector<ordered_json> tried;
+  if (a.recompute != Recompute::full) tried.push_back({{"recompute", "full"}});
+  if (a.recompute == Recompute::none && !planner.profile.flash_attention)
+    tried.push_back({{"recompute", "selective"}});
   for (const int ep : expert_lengths(planner.model, a.gpus / a.pp))
-    if (ep > a.ep) tried.push_back({fmt::format("ep {}", ep), {{"ep", ep}}});
-  if (a.micro_batch_size > 1)
-    tried.push_back({fmt::format("micro-batch {}", a.micro_batch_size / 2),
-                     {{"micro_batch_size", a.micro_batch_size / 2}}});
-  if (a.virtual_stages > 1) {
-    const ordered_json change = with_schedule(a, {{"virtual_stages", 1}});
-    tried.push_back({change.contains("schedule") ? "1f1b" : "1 virtual stage", change});
-  }
-  if (a.pp == 1 && a.zero_stage < 3 && a.has_replicas(planner.model))
-    tried.push_back({"zero 3", {{"zero", 3}}});
-  tried.push_back({fmt::format("tp {}", 2 * a.tp), {{"tp", 2 * a.tp}}});
-  tried.push_back({fmt::format("pp {}", 2 * a.pp), {{"pp", 2 * a.pp}}});
-  for (const auto& [text, change] : tried) {
+    if (ep > a.ep) tried.push_back({{"ep", ep}});
+  if (a.micro_batch_size > 1) tried.push_back({{"micro_batch_size", a.micro_batch_size / 2}});
+  if (a.virtual_stages > 1) tried.push_back(with_schedule(a, {{"virtual_stages", 1}}));
+  const int most_zero = a.pp == 1 ? 3 : 1;
+  for (int zero = a.zero_stage + 1; zero <= most_zero && a.has_replicas(planner.model); ++zero)
+    tried.push_back({{"zero", zero}});
+  for (const auto& [axis, length] : {std::pair("tp", a.tp), {"cp", a.cp}, {"pp", a.pp}})
+    tried.push_back(with_zero(a, {{axis, 2 * length}}));
+  double least = std::numeric_limits<double>::infinity();
+  std::string by;
+  for (const ordered_json& change : tried) {
     const FoundPlan other = planner.evaluate(changed(a, change), a.gpus);
-    if (other.refused.empty() && other.fits)
-      return fmt::format("with {} it would, in {:.4g} s", text, other.prediction.seconds);
+    if (!other.refused.empty() || !other.fits || other.prediction.seconds >= least) continue;
+    least = other.prediction.seconds;
+    by = text_of(change);
   }
-  return "no single change makes it fit";
+  if (by.empty()) return "no single change makes it fit";
+  return fmt::format("with {} it would, in {:.4g} s", by, least);
 }
 
 // The parts that differ most, in seconds.
@@ -146,7 +157,7 @@ std::string verdict_of(const Planner& planner, const FoundPlan& plan, const Foun
     const RankMemory& memory = largest(plan.prediction);
     return fmt::format("does not fit: {:.1f} GB of {:.1f} on stage {}, most of it {}; {}",
                        memory.total() / gigabyte, planner.limit / gigabyte, memory.rank,
-                       largest_class(memory), nearest_that_fits(planner, plan));
+                       largest_class(memory), change_that_fits(planner, plan));
   }
   if (plan_keys(plan.arrangement) == plan_keys(best.arrangement)) return "this is the best plan";
   const double slower = plan.prediction.seconds / best.prediction.seconds - 1;
@@ -161,11 +172,7 @@ Neighbour why_not(const ordered_json& asked, const Transformer& model, const Clu
                   const SoftwareProfile& profile, const SearchResult& result) {
   const Planner planner{model, cluster, profile, result.limit};
   const FoundPlan& best = result.plans.front();
-  ordered_json changes = with_schedule(best.arrangement, asked);
-  // The cost model knows zero 2 and 3 without a pipeline only.
-  if (changes.contains("pp") && changes["pp"] != 1 && !changes.contains("zero") &&
-      best.arrangement.zero_stage > 1)
-    changes["zero"] = 1;
+  const ordered_json changes = with_zero(best.arrangement, with_schedule(best.arrangement, asked));
   const ordered_json keys = changed(best.arrangement, changes);
   Neighbour neighbour{.change = text_of(changes),
                       .plan = planner.evaluate(keys, best.arrangement.gpus)};

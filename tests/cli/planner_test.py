@@ -130,13 +130,29 @@ class Planner(unittest.TestCase):
         slower, impossible, too_large = result["why_not"]
         self.assertIn("slower: tp +", slower["verdict"])
         self.assertIn("no such plan", impossible["verdict"])
-        self.assertRegex(too_large["verdict"], r"does not fit: .* GB of .* with recompute full it would")
+        self.assertRegex(too_large["verdict"], r"does not fit: .* GB of .* with recompute selective it would")
         self.assertGreater(len(result["neighbours"]), 5)
         for neighbour in result["neighbours"]:
             if "slower" in neighbour["verdict"]:
                 self.assertGreaterEqual(neighbour["seconds"], best["seconds"])
         for change in result["what_if"]:
             self.assertGreaterEqual(change["saved"], 0)
+
+    def test_what_does_not_fit_has_the_fastest_change_that_does(self):
+        words = (self.write("7b.json", LLAMA_7B), "--cluster", "a100-dgx", "--global-batch", 64)
+        text = lambda plan: ",".join(f"{key}={value}" for key, value in plan.items())
+        for gpus, limit, tokens, plan, changes in (
+                (16, "20G", 4096, {"recompute": "full", "tp": 2, "cp": 1, "pp": 1, "zero": 1}, [("zero", 2), ("zero", 3), ("tp", 4), ("cp", 2), ("pp", 2)]),
+                (32, "8G", 65536, {"recompute": "full", "tp": 8, "cp": 1, "pp": 1, "zero": 3}, [("cp", 2), ("tp", 16)])):
+            asked = [plan, *({**plan, key: value} for key, value in changes)]
+            result = self.search(*words, "--gpus", gpus, "--memory-limit", limit, "--sequence-length", tokens,
+                                 *(word for each in asked for word in ("--why-not", text(each))))
+            first, *others = result["why_not"]
+            fitting = {change: other["seconds"] for change, other in zip(changes, others)
+                       if not other["verdict"].startswith(("does not fit", "no such plan"))}
+            self.assertGreaterEqual(len(fitting), 2, others)
+            key, value = min(fitting, key=fitting.get)
+            self.assertIn(f"; with {key} {value} it would, in {fitting[key, value]:.4g} s", first["verdict"])
 
     def test_the_best_plan_is_as_fast_when_it_is_predicted_alone(self):
         result = self.search(self.write("7b.json", LLAMA_7B), "--gpus", 8, "--memory-limit", "20G", "--global-batch", 64)
