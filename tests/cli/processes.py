@@ -50,9 +50,10 @@ def segments():
 
 def mapped_segments():
     mapped = set()
-    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+    for process in os.listdir("/proc"):
         try:
-            mapped.update(re.findall(r" /dev/shm/(\S+)", maps.read_text(errors="replace")))
+            if process.isdigit():
+                mapped.update(re.findall(r" /dev/shm/(\S+)", pathlib.Path("/proc", process, "maps").read_text(errors="replace")))
         except OSError:  # the process has ended, or is another user's
             pass
     return mapped
