@@ -84,7 +84,7 @@ std::string largest_class(const RankMemory& memory) {
   return fmt::format("{} {:.1f} GB", most.first, most.second / gigabyte);
 }
 
-// The cost model knows zero 2 and 3 without a pipeline only.
+// The change, with zero 1 if it makes a pipeline, for which the cost model has no zero 2 and 3.
 ordered_json with_zero(const Arrangement& a, ordered_json change) {
   if (change.contains("pp") && change["pp"] != 1 && !change.contains("zero") && a.zero_stage > 1)
     change["zero"] = 1;

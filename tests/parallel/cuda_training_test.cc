@@ -80,7 +80,7 @@ TEST_F(CudaTraining, Experts) {
   test::expect_golden_experts(result, 1e-10);
   EXPECT_TRUE(theory_holds(result));
   for (const char* dispatcher : {"", "all_to_all", "deduplicated", "all_gather"}) {
-    if (emulated && dispatcher == std::string("all_to_all")) continue;  // the default
+    if (emulated && dispatcher == std::string("all_to_all")) continue;  // the default, which ran
     experts = test::run_with_experts("moe");
     experts.steps = 2;
     if (*dispatcher != '\0')
@@ -124,6 +124,7 @@ TEST_F(CudaTraining, OffloadedShards) {
   const test::Folder folder;
   for (const std::string& where : {std::string("memory"), folder.file("tier")})
     for (const char* what : {"optimizer", "parameters"}) {
+      // The emulator takes each once: the optimizer's states to memory, parameters to files.
       if (emulated && (what == std::string("optimizer")) == where.ends_with("tier")) continue;
       TrainOptions fsdp = options("fsdp");
       fsdp.offload = what;

@@ -220,7 +220,7 @@ class Board {
   std::vector<int> world_ranks_;
   double timeout_s_;
   std::string transport_;
-  std::string among_;  // its ranks, for errors; empty: all of the world
+  std::string among_;  // the ranks, for errors: thousands may fail at once; empty: all of the world
   std::function<std::string(int)> health_;
   std::function<bool(int)> stopped_;
   std::function<std::string()> network_state_;

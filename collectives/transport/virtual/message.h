@@ -59,7 +59,7 @@ struct VirtualWorld {
   std::vector<int> stand_ins;  // by rank: its stand-in, or the rank itself
   bool has_stand_ins = false;  // some ranks do not run
   AbortNotice notice{};
-  bool woken_to_stop = false;
+  bool woken_to_stop = false;        // abort() has woken all ranks
   std::vector<RankWaits> waits;      // by rank
   std::deque<WaitTimes> wait_times;  // by rank
   // The ports of each rank: within its node, between nodes, and between its two ends.

@@ -104,7 +104,7 @@ class VirtualTransport final : public Transport,
   bool abort(const std::exception& cause) override {
     VirtualWorld& world = *group_->world;
     const bool first = world.notice.raise(board().world_rank(rank_), cause);
-    // Whoever waits later reads the notice before.
+    // Once: a rank that waits later checks the notice first.
     if (!std::exchange(world.woken_to_stop, true)) world.time.wake_all();
     return first;
   }
